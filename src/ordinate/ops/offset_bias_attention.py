@@ -17,6 +17,7 @@ from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.decay_cutoff import first_relevant_keys
 from ordinate.ops.matmul import gradient_type, matmul_partial_sums, matmul_transposed
+from ordinate.ops.skew import unskew
 
 ROWS = 256
 # the number of keys of a block is a multiple of it where negligible ones are left out
@@ -210,11 +211,8 @@ def _weights(
 def _add_diagonals(sums: Tensor, slope: Tensor, block: QueryBlock) -> None:
     """Add the gradient of each table entry: the sum over the pairs with its offset (an anti-diagonal of `slope`)."""
     rows, keys = block.size
-    # padded to keys + rows columns and reread with one column less, each row is shifted by one more column
-    skewed = slope.new_empty(rows, keys + rows)
-    skewed[:, :keys], skewed[:, keys:] = slope, 0.0
-    summed = skewed.view(-1)[: rows * (keys + rows - 1)].view(rows, keys + rows - 1).sum(0)
-    sums[block.first : block.first + keys + rows - 1] += summed
+    # the last column has no pair
+    sums[block.first : block.first + keys + rows - 1] += unskew(slope).sum(0)[:-1]
 
 
 def _wide(x: Tensor) -> Tensor:

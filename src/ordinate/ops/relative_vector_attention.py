@@ -21,7 +21,7 @@ from ordinate.ops.skew import KeyRange, SkewedWeights, relative_products, unskew
 
 ROWS = 256
 # keys per product with relative vectors: offsets that a product computes but does not use grow with it
-KEYS = 256
+KEYS = 128
 VectorPerOffset = Float[Tensor, "#h offsets d"]
 Scores = Float[Tensor, "rows keys"]
 

@@ -78,13 +78,55 @@ def _skewed(products: Float[Tensor, "n distances"], columns: int) -> Float[Tenso
 def unskew(pairs: Float[Tensor, "n m"]) -> Float[Tensor, "n distances"]:
     """Transpose of the skewed view: pairs of one offset are in one column."""
     rows, columns = pairs.shape
-    apart = pairs.new_zeros(rows, rows + columns)
-    _skewed(apart, columns).copy_(pairs)
-    return apart
+    # with one column more, and reread without it, each row begins one column later than the row before
+    padded = pairs.new_empty(rows, rows + columns + 1)
+    padded[:, :columns], padded[:, columns:] = pairs, 0.0
+    return padded.view(-1)[: rows * (rows + columns)].view(rows, rows + columns)
+
+
+class ClippedVectors(NamedTuple):
+    """Vectors by clipped offset: offsets before those given have the first vector, offsets after them the last.
+
+    Args:
+        vectors: one for each offset that is not clipped.
+        before: number of offsets before them.
+        after: number of offsets after them.
+    """
+
+    vectors: Float[Tensor, "#h different d"]
+    before: int = 0
+    after: int = 0
+
+    @property
+    def offsets(self) -> int:
+        """Number of offsets."""
+        return self.before + self.vectors.shape[1] + self.after
+
+    def flip(self) -> "ClippedVectors":
+        """Return them in the order of the negated offsets."""
+        return ClippedVectors(self.vectors.flip(1), self.after, self.before)
+
+    def spread(self, products: Float[Tensor, "*rows different"]) -> Float[Tensor, "*rows offsets"]:
+        """Return a number of each offset, from one of each different vector."""
+        if not self.before and not self.after:
+            return products
+        before, after = products[..., :1], products[..., -1:]
+        sides = (*products.shape[:-1], self.before), (*products.shape[:-1], self.after)
+        return torch.cat([before.expand(sides[0]), products, after.expand(sides[1])], -1)
+
+    def gathered(self, numbers: Float[Tensor, "*rows offsets"]) -> Float[Tensor, "*rows different"]:
+        """Return sums over the offsets that share a vector, the transpose of `spread`."""
+        if not self.before and not self.after:
+            return numbers
+        if self.vectors.shape[1] == 1:
+            return numbers.sum(-1, keepdim=True)
+        low, high = self.before + 1, self.offsets - self.after - 1
+        before, after = numbers[..., :low], numbers[..., high:]
+        return torch.cat([before.sum(-1, keepdim=True), numbers[..., low:high], after.sum(-1, keepdim=True)], -1)
 
 
 def pair_products(
-    x: Float[Tensor, "b h n d"], vectors: Float[Tensor, "#h #offsets d"], columns: int, first: int
+    x: Float[Tensor, "b h n d"], by_offset: ClippedVectors, columns: int, first: int
 ) -> Float[Tensor, "b h n columns"]:
     """Product of each x with the vector of each of its pairs, x_r . vectors[c - r + first]: a view of all products.
 
@@ -92,31 +134,32 @@ def pair_products(
 
     Args:
         x: queries, or keys.
-        vectors: more than `columns` vectors, or one for all pairs.
+        by_offset: vectors of more than `columns` offsets, or one for all pairs.
         columns: number of columns.
-        first: the vector of row 0 and column 0; at most len(vectors) + n - 1 - columns.
+        first: the offset of row 0 and column 0; at most offsets + n - 1 - columns.
     """
-    if vectors.shape[1] == 1:
+    vectors = by_offset.vectors
+    if by_offset.offsets == 1:
         return (x * vectors[:, 0, None]).sum(-1, keepdim=True).expand(-1, -1, -1, columns)
     batch, heads, n, width = x.shape
     # one product for each head, with all sequences: the gradient of a vector is summed in it
     rows = x.transpose(0, 1).reshape(heads, batch * n, width)
-    products = torch.bmm(rows, vectors.mT.expand(heads, -1, -1)).unflatten(1, (batch, n))
+    products = by_offset.spread(torch.bmm(rows, vectors.mT.expand(heads, -1, -1))).unflatten(1, (batch, n))
     return _skewed_pairs(products, columns, first).transpose(0, 1)
 
 
 def pair_sums(
-    weights: Float[Tensor, "b h n columns"], vectors: Float[Tensor, "#h #offsets d"], first: int
+    weights: Float[Tensor, "b h n columns"], by_offset: ClippedVectors, first: int
 ) -> Float[Tensor, "b h n d"]:
     """Sum of the vectors of each row's pairs by their weights, sum_c weights_rc vectors[c - r + first].
 
     The transpose of `pair_products`: a pair whose vector is not among those given must have a weight of 0.
     """
-    if vectors.shape[1] == 1:
-        return weights.sum(-1, keepdim=True) * vectors
+    if by_offset.offsets == 1:
+        return weights.sum(-1, keepdim=True) * by_offset.vectors
     batch, heads, n, _ = weights.shape
-    apart = _Unskewed.apply(weights.transpose(0, 1), vectors.shape[1], first)
-    made = torch.bmm(apart.flatten(1, 2), vectors.expand(heads, -1, -1))
+    apart = by_offset.gathered(_Unskewed.apply(weights.transpose(0, 1), by_offset.offsets, first))
+    made = torch.bmm(apart.flatten(1, 2), by_offset.vectors.expand(heads, -1, -1))
     return made.unflatten(1, (batch, n)).transpose(0, 1)
 
 

@@ -196,7 +196,11 @@ def test_other_numbers_that_are_not_finite_reach_the_rows_that_see_them(number):
 
 
 def shifted(x, vectors, columns, first, real=backend.pair_products):
-    return real(x, vectors.roll(1, 1), columns, first)
+    return real(x, vectors._replace(vectors=vectors.vectors.roll(1, 1)), columns, first)
+
+
+def clipped_early(vectors, reach, where, real=backend._needed):
+    return real(vectors, reach - 1, where)
 
 
 def without_those_of_weights(upstream, *rest, real=attention.backward):
@@ -212,6 +216,7 @@ def without_bias(*given, real=attention.backward):
     ("module", "name", "wrong"),
     [
         (backend, "pair_products", shifted),
+        (backend, "_needed", clipped_early),
         (attention, "backward", without_those_of_weights),
         (attention, "backward", without_bias),
     ],

@@ -3,8 +3,6 @@
 import math
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from ordinate.attention._backend import (
     QUADRATIC_HOOKS,
@@ -22,7 +20,7 @@ from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention, build
 from ordinate.ops.relative import RelativeVectors, VectorPerOffset, check_table
-from ordinate.ops.skew import pair_products, pair_sums
+from ordinate.ops.skew import ClippedVectors, pair_products, pair_sums
 
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
 # memory counts
@@ -80,8 +78,7 @@ class DenseBias(Backend):
         if vectors is None or vectors.value_vectors is None:
             carried = scheme.value_bias(weights, where)
         else:
-            first, stop = _offsets(where)
-            carried = pair_sums(weights, _cut(vectors.value_vectors, stop), first)
+            carried = pair_sums(weights, _needed(vectors.value_vectors, vectors.reach, where), where.shape[0] - 1)
         return out if carried is None else (out + carried).to(out.dtype)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
@@ -92,7 +89,7 @@ class DenseBias(Backend):
             carries, columns = "value_bias" in call.at.scheme.hooks, call.k.shape[2]
         else:
             making, bias = _vector_bytes(call, vectors)
-            carries, columns = vectors.value_vectors is not None, _offsets(call.where)[1]
+            carries, columns = vectors.value_vectors is not None, _stop(call.where)
         rows = math.prod(call.q.shape[:3])
         # the weights, and their sums by offset
         sums = 4 * rows * (call.k.shape[2] + columns) if carries else 0
@@ -120,31 +117,39 @@ def _vectors(call: AttentionCall) -> RelativeVectors | None:
 
 def _vector_bias(call: AttentionCall, vectors: RelativeVectors) -> Bias | None:
     """Return products of queries and keys with the vectors of their offsets."""
-    (queries, keys), parts = call.where.shape, []
-    first, stop = _offsets(call.where)
+    where, parts = call.where, []
+    queries, keys = where.shape
     if vectors.query_vectors is not None:
-        parts.append(pair_products(call.q.float(), _cut(vectors.query_vectors, stop), keys, first))
+        asked = _needed(vectors.query_vectors, vectors.reach, where)
+        parts.append(pair_products(call.q.float(), asked, keys, queries - 1))
     if vectors.key_vectors is not None:
         own = repeat_keys(call.k, call.q.shape[1]).float()
         # from a key's side, offsets run the other way
-        asked = _cut(vectors.key_vectors, stop).flip(1)
-        parts.append(pair_products(own, asked, queries, stop - 1 - first).mT)
+        held = _needed(vectors.key_vectors, vectors.reach, where).flip()
+        parts.append(pair_products(own, held, queries, _stop(where) - queries).mT)
     return sum(parts[1:], parts[0]) if parts else None
 
 
-def _offsets(where: Geometry) -> tuple[int, int]:
-    """Return the entry of the first query and the first key in a table of offsets, and the end of those needed.
+def _stop(where: Geometry) -> int:
+    """Return the end of the entries needed of a table of offsets; queries - 1 is that of the first query and key.
 
     With a causal mask, where the last query sees all keys, offsets of the future are left out, but for one: with it
     the rows of a skewed view do not overlap.
     """
     queries, keys = where.shape
     cut = where.is_causal and where.start + queries == keys
-    return queries - 1, min(keys + 1, queries + keys - 1) if cut else queries + keys - 1
+    return min(keys + 1, queries + keys - 1) if cut else queries + keys - 1
 
 
-def _cut(vectors: VectorPerOffset, stop: int) -> Float[Tensor, "#h needed d"]:
-    return vectors.float() if vectors.shape[1] == 1 else vectors[:, :stop].float()
+def _needed(vectors: VectorPerOffset, reach: float, where: Geometry) -> ClippedVectors:
+    """Return the vectors of the offsets needed, those beyond the reach only once."""
+    if vectors.shape[1] == 1:
+        return ClippedVectors(vectors.float())
+    stop, own = _stop(where), where.start + where.shape[0] - 1
+    size = math.ceil(min(reach, stop + own))
+    first = min(max(own - size, 0), stop - 1)
+    last = max(min(own + size + 1, stop), first + 1)
+    return ClippedVectors(vectors[:, first:last].float(), first, stop - last)
 
 
 def _scheme_bias(call: AttentionCall) -> Bias | None:
@@ -167,16 +172,18 @@ def _scheme_bias(call: AttentionCall) -> Bias | None:
 
 def _vector_bytes(call: AttentionCall, vectors: RelativeVectors) -> tuple[int, int]:
     """Return what is held while the bias is made from vectors, and what remains [bytes]."""
-    rows, stop = math.prod(call.q.shape[:2]), _offsets(call.where)[1]
+    rows, where = math.prod(call.q.shape[:2]), call.where
     sides = [(call.q, vectors.query_vectors), (call.k, vectors.key_vectors)]
-    # a copy of the queries or keys, and their products; those with a vector that all offsets share are few
-    made = [
-        4 * rows * x.shape[2] * (x.shape[3] + (stop if given.shape[1] > 1 else 0))
-        for x, given in sides
-        if given is not None
-    ]
+    made, once = [], [0]
+    for x, given in sides:
+        if given is not None:
+            needed = _needed(given, vectors.reach, where)
+            # a copy of the queries or keys, and their products; those with a vector that all offsets share are few
+            made.append(4 * rows * x.shape[2] * (x.shape[3] + (needed.offsets if needed.offsets > 1 else 0)))
+            # products with the vectors that differ, before those beyond the reach are repeated
+            once.append(4 * rows * x.shape[2] * needed.vectors.shape[1] * (needed.offsets > needed.vectors.shape[1]))
     alone = vectors.key_vectors is None
-    return sum(made) + (0 if alone else 4 * call.num_pairs), sum(made) if alone else 4 * call.num_pairs
+    return sum(made) + max(once) + (0 if alone else 4 * call.num_pairs), sum(made) if alone else 4 * call.num_pairs
 
 
 def _scheme_bytes(call: AttentionCall) -> tuple[int, int]:
