@@ -5,20 +5,31 @@ import torch
 
 from ordinate import Geometry
 from ordinate.ops import decay_cutoff
-from ordinate.ops.decay_cutoff import GROUP, first_relevant_keys, group_scores
+from ordinate.ops.decay_cutoff import GROUP, group_scores, relevant_keys
 from ordinate.ops.offset_bias_attention import masked_table
 from ordinate.schemes import Alibi
 from ordinate.testing.backend import random_qkv
 
 BLOCK = 32
-WHERES = [Geometry.causal(400), Geometry.causal(300, cached=70), Geometry.causal(400, window=80)]
+REAL = torch.arange(400) < torch.tensor([[400], [310]])
+WHERES = [
+    Geometry.causal(400),
+    Geometry.causal(300, cached=70),
+    Geometry.causal(400, window=90),
+    Geometry.full(400),
+    Geometry.full(400, window=90),
+    Geometry.packed([190, 210]),
+    Geometry.packed([210, 190], causal=False),
+    Geometry.padded(REAL),
+    Geometry.padded(REAL.flip(1), causal=False),
+]
 
 
 def tables(where):
     """Biases that fall with the distance: linearly (ALiBi), and with a power of it."""
     linear = masked_table(Alibi(heads=4).at(where).offset_table, where, 4, torch.float32)
-    behind = where.shape[0] - 1 + where.start - torch.arange(linear.shape[1])
-    power = -12.0 * torch.arange(1, 5)[:, None] * behind.clamp(min=0).float().log1p()
+    offset = where.shape[0] - 1 + where.start - torch.arange(linear.shape[1])
+    power = -12.0 * torch.arange(1, 5)[:, None] * offset.abs().float().log1p()
     return [linear, power.where(linear.isfinite(), linear)]
 
 
@@ -26,7 +37,14 @@ def weights_of(q, k, table, where, scale, cap):
     scores = (q.double() @ k.double().repeat_interleave(4 // k.shape[1], 1).mT) * scale
     scores = cap * (scores / cap).tanh() if cap else scores
     offset = torch.arange(k.shape[2]) - where.start - torch.arange(q.shape[2])[:, None]
-    return (scores + table[:, offset + q.shape[2] - 1 + where.start].double()).softmax(-1)
+    scores = scores + table[:, offset + q.shape[2] - 1 + where.start].double()
+    return scores.masked_fill(~where.visible[:, None], -math.inf).softmax(-1).nan_to_num(0.0)
+
+
+def outside(ranges, queries, keys):
+    """Whether each pair is left out."""
+    first, stop = (x.repeat_interleave(BLOCK, 2)[:, :, :queries, None] for x in ranges)
+    return (torch.arange(keys) < first), (torch.arange(keys) >= stop)
 
 
 @pytest.mark.parametrize("scale", [8**-0.5, -1.0])
@@ -35,11 +53,22 @@ def weights_of(q, k, table, where, scale, cap):
 def test_what_is_skipped_weighs_less_than_a_rounding(where, cap, scale):
     q, k, _ = (x.detach() for x in random_qkv(where, heads=4, kv_heads=2, dtype=torch.float32))
     for table in tables(where):
-        first = first_relevant_keys(q, k, table, where, scale, BLOCK)
-        rows = first.repeat_interleave(BLOCK, 2)[:, :, : q.shape[2]]
-        skipped = torch.arange(k.shape[2]) < rows[..., None]
-        assert skipped[:, 0].any()
-        assert (weights_of(q, k, table, where, scale, cap) * skipped).sum(-1).max() <= 2**-26
+        before, after = outside(relevant_keys(q, k, table, where, scale, BLOCK), *where.shape)
+        assert before[:, 0].any()
+        assert after[:, 0].any() or where.is_causal
+        assert (weights_of(q, k, table, where, scale, cap) * (before | after)).sum(-1).max() <= 2**-26
+
+
+@pytest.mark.parametrize("where", WHERES[3:], ids=str)
+def test_a_side_counted_one_block_too_short_is_noticed(where, monkeypatch):
+    q, k, _ = (x.detach() for x in random_qkv(where, heads=4, kv_heads=2, dtype=torch.float32))
+    whole = decay_cutoff._count_below
+    monkeypatch.setattr(decay_cutoff, "_count_below", lambda *given: whole(*given) + BLOCK)
+    left_out = torch.zeros(())
+    for table in tables(where):
+        pairs = torch.stack(outside(relevant_keys(q, k, table, where, 8**-0.5, BLOCK), *where.shape)).any(0)
+        left_out = left_out.maximum((weights_of(q, k, table, where, 8**-0.5, 0.0) * pairs).sum(-1).max())
+    assert left_out > 2**-26
 
 
 @pytest.mark.parametrize("queries", [1, GROUP - 1, GROUP, 2 * GROUP, 3 * GROUP + 5])
@@ -58,10 +87,10 @@ def test_recent_keys_together_leave_out_more_than_a_query_whose_own_key_weighs_l
     k = q.clone()
     k[:, :, ::5] = -1
     (table, _) = tables(where)
-    first = first_relevant_keys(q, k, table, where, 0.5, BLOCK)
+    first, _ = relevant_keys(q, k, table, where, 0.5, BLOCK)
     nothing = lambda q, k, scale, step: q.new_full(q.shape[:4], -math.inf)  # noqa: E731
     monkeypatch.setattr(decay_cutoff, "group_scores", nothing)
-    alone = first_relevant_keys(q, k, table, where, 0.5, BLOCK)
+    alone, _ = relevant_keys(q, k, table, where, 0.5, BLOCK)
     # 6 units of the score and the log of 64 keys, less their mean bias, by the slope 1/16
     assert (first - alone)[0, 1, -1] > 60
     assert (first >= alone).all()

@@ -13,7 +13,7 @@ from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, OffsetTable, Outputs, Weights
 from ordinate.ops.blocks import query_blocks
-from ordinate.ops.decay_cutoff import first_relevant_keys
+from ordinate.ops.decay_cutoff import KeyRanges, relevant_keys
 from ordinate.ops.double_backward import Formula, gradients, in_one
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention
@@ -160,13 +160,14 @@ def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formu
     return in_one(attend)
 
 
-def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float | None) -> attention.KeyRanges:
+def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float | None) -> KeyRanges:
     """Return the range of keys of each block of queries, without keys of negligible weight if the scale is given."""
-    cuts = query_blocks(where, attention.ROWS)
-    low = torch.tensor([cut.keys.start for cut in cuts]).expand(*q.shape[:2], -1)
-    first = None if scale is None else first_relevant_keys(q, k, table, where, scale, attention.ROWS)
-    low = low.contiguous() if first is None else first.maximum(low)
-    return low, torch.tensor([cut.keys.stop for cut in cuts])
+    cuts = [block.keys for block in query_blocks(where, attention.ROWS)]
+    ends = [torch.tensor(side).expand(*q.shape[:2], -1) for side in ([x.start for x in cuts], [x.stop for x in cuts])]
+    found = None if scale is None else relevant_keys(q, k, table, where, scale, attention.ROWS)
+    if found is None:
+        return ends[0].contiguous(), ends[1].contiguous()
+    return found[0].maximum(ends[0]), found[1].minimum(ends[1])
 
 
 def _type(x: Tensor) -> torch.dtype:

@@ -40,10 +40,12 @@ class QueryBlock:
         start = self.first - self.keys.start
         return slice(start, start + self.rows.stop - self.rows.start)
 
-    def after(self, key: int) -> "QueryBlock":
-        """Drop the keys before this one, but keep at least one key."""
-        low = min(max(key, self.keys.start), self.keys.stop - 1)
-        return QueryBlock(self.rows, slice(low, self.keys.stop), self.first + low - self.keys.start)
+    def within(self, first: int, stop: int) -> "QueryBlock":
+        """Drop the keys outside of this range, but keep at least one key."""
+        low = min(max(first, self.keys.start), self.keys.stop - 1)
+        return QueryBlock(
+            self.rows, slice(low, max(min(stop, self.keys.stop), low + 1)), self.first + low - self.keys.start
+        )
 
 
 def visible_keys(where: Geometry, begin: int, end: int) -> slice:

@@ -3,12 +3,14 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ordinate.core.geometry import Geometry
+from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Keys, OffsetTable, Queries
 
+# for each block of queries the first key of non-negligible weight, and the end of their range
+KeyRanges = tuple[Int[Tensor, "b h blocks"], Int[Tensor, "b h blocks"]]
 # skipped keys together weigh at most this share of the machine epsilon: 2^-26 in float32
 SKIPPED_SHARE = 1 / 8
 # tokens per step: temporaries of a step stay in the processor's cache
@@ -17,17 +19,18 @@ STEP = 512
 GROUP = 64
 
 
-def first_relevant_keys(
+def relevant_keys(
     q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float, size: int
-) -> Int[Tensor, "b h blocks"] | None:
-    """Return the first key with a non-negligible weight for some query of each block; None: no key can be skipped.
+) -> KeyRanges | None:
+    """Return the first key and the end of those with a non-negligible weight for some query of each block.
 
-    A score is at most |q| max|k| scale (Cauchy-Schwarz) plus the bias. All keys at distance d or more together weigh
-    at most exp(|q| max|k| scale + L[d]), with L[d] = log sum over e >= d of exp(bias[e]). The query's own key, which
-    is visible, weighs exp(s + bias[0]), and the last whole group of m keys before it at least m exp(mean of their
-    scores), since an exponential is convex. Distant keys can be skipped once their bound is below eps / 8 of one of
-    these: a quarter of the rounding error of the row (eps / 2, with eps = 2^-23 in float32). A soft cap shrinks
-    differences of scores, so the bounds hold for capped scores, too.
+    A score is at most |q| max|k| scale (Cauchy-Schwarz) plus the bias. All keys at distance d or more on one side
+    together weigh at most exp(|q| max|k| scale + L[d]), with L[d] = log sum over e >= d of exp(bias[e]). The query's
+    own key, which is visible, weighs exp(s + bias[0]), and the last whole group of m keys before it at least
+    m exp(mean of their scores), since an exponential is convex; in packed texts, where a group may belong to another
+    text, only the own key counts. Distant keys can be skipped once their bound is below eps / 8 of one of these, or
+    eps / 16 on each of two sides: a quarter of the rounding error of the row, eps / 2, with eps = 2^-23 in float32. A
+    soft cap shrinks differences of scores, so the bounds hold for capped scores, too.
 
     Args:
         q: queries.
@@ -36,32 +39,63 @@ def first_relevant_keys(
         where: the geometry.
         scale: multiplies q.k.
         size: queries per block.
+
+    Returns:
+        Both for each block of each head of each sequence; None: no key can be skipped.
     """
     queries, keys = where.shape
     own = queries - 1 + where.start
-    # the bound compares with the query's own key, which must exist and be visible
-    if not where.is_causal or where.q_document is not None or where.start + queries != keys:
+    # the bound compares with the query's own key, which must exist
+    if where.start + queries != keys:
         return None
-    share = math.log(SKIPPED_SHARE * torch.finfo(table.dtype).eps)
-    behind, near = table.logcumsumexp(1), table[:, own]
-    if not bool((behind[:, 0] - near < share).any()):
+    share = math.log(SKIPPED_SHARE / (1 if where.is_causal else 2) * torch.finfo(table.dtype).eps)
+    behind, ahead, near = table.logcumsumexp(1), table.flip(1).logcumsumexp(1), table[:, own]
+    # the farthest that a window leaves
+    reach = max(own, keys - 1) if where.window is None else where.window - 1
+    farthest = behind[:, max(own - reach, 0)]
+    if not where.is_causal:
+        farthest = farthest.minimum(ahead[:, max(keys - 1 - where.start - reach, 0)])
+    if not bool((farthest - near < share).any()):
         return None
+    least = _least_sums(q, k, table, where, scale) + share
+    # padding has no key, and sees none; queries that no block has see all that others see
+    seen = _sees_itself(where)
+    least = least if seen is None else least.masked_fill(~seen[:, None], math.inf)
+    least = torch.nn.functional.pad(least, (0, -queries % size), value=math.inf).unflatten(2, (-1, size)).amin(-1)
+    begins = torch.arange(0, queries, size, device=q.device)
+    ends = (begins + size).clamp(max=queries)
+    first = (_count_below(behind, least) + begins - queries + 1).clamp(0, keys - 1)
+    stop = (len(table[0]) - _count_below(ahead, least) + ends - queries).clamp(max=keys)
+    return first.contiguous(), stop.maximum(first + 1).contiguous()
+
+
+def _least_sums(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Float[Tensor, "b h i"]:
+    """Return the log of a lower bound of each query's sum of weights, less its greatest score without a bias."""
     # squared norms of float16 overflow
     q, k = (x.float() if x.dtype == torch.float16 else x for x in (q, k))
-    groups, type = q.shape[1] // k.shape[1], table.dtype
+    groups, type, own = q.shape[1] // k.shape[1], table.dtype, where.shape[0] - 1 + where.start
     longest = torch.linalg.vector_norm(k, dim=-1).amax(-1)[:, :, None, None]
     grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, where.start :]
     highest = (torch.linalg.vector_norm(grouped, dim=-1).to(type) * longest * abs(scale)).flatten(1, 2)
-    own_score = own_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + near[:, None]
-    mean_score = group_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + _group_bias(table, own, queries)
+    sums = own_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + table[:, own, None]
+    if where.q_document is None:
+        mean_score = group_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2)
+        sums = sums.maximum(mean_score + _group_bias(table, own, where.shape[0]))
     # margin for the rounding of norms and scores, in the dtype of q
-    room = max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
-    least = own_score.maximum(mean_score) - highest - room + share
-    begins = torch.arange(0, queries, size, device=q.device)
-    least = torch.nn.functional.pad(least, (0, -queries % size), value=math.inf).unflatten(2, (-1, size)).amin(-1)
-    far = torch.searchsorted(behind, least.transpose(0, 1).flatten(1).contiguous())
-    far = far.unflatten(1, (q.shape[0], -1)).transpose(0, 1)
-    return (far + begins - queries + 1).clamp(0, keys - 1).contiguous()
+    return sums - highest - max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
+
+
+def _sees_itself(where: Geometry) -> Bool[Tensor, "#b i"] | None:
+    """Whether each query sees its own key: all but padding do; None: all do."""
+    if where.q_document is None or where.k_document is None:
+        return None
+    return (where.q_document == where.k_document[:, where.start :]) & (where.q_document != PADDING)
+
+
+def _count_below(sums: Float[Tensor, "h offsets"], least: Float[Tensor, "b h blocks"]) -> Int[Tensor, "b h blocks"]:
+    """Count the increasing sums of each head that are below each number."""
+    found = torch.searchsorted(sums, least.transpose(0, 1).flatten(1).contiguous())
+    return found.unflatten(1, (len(least), -1)).transpose(0, 1)
 
 
 def own_scores(

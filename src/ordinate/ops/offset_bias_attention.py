@@ -15,7 +15,7 @@ from torch import Tensor
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
 from ordinate.ops.blocks import QueryBlock, query_blocks
-from ordinate.ops.decay_cutoff import first_relevant_keys
+from ordinate.ops.decay_cutoff import relevant_keys
 from ordinate.ops.matmul import gradient_type, matmul_partial_sums, matmul_transposed
 from ordinate.ops.skew import unskew
 
@@ -166,7 +166,7 @@ class _Cut(NamedTuple):
 
     Args:
         query_blocks: blocks of queries with their keys.
-        far: whether the farthest keys of the last block are among them.
+        far: whether the last block has all of its keys.
     """
 
     query_blocks: list[QueryBlock]
@@ -180,15 +180,18 @@ class _Cut(NamedTuple):
 def _cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Callable[[int, int], _Cut]:
     """Return a function from sequence and head to the blocks that remain after skipping negligible keys."""
     found = query_blocks(where, ROWS)
-    first = first_relevant_keys(q, k, table, where, scale, ROWS)
-    if first is None:
+    ranges = relevant_keys(q, k, table, where, scale, ROWS)
+    if ranges is None:
         return lambda row, head: _Cut(found, far=True)
     # rounded: oneDNN caches a kernel for each size of a product
-    low = (first // KEYS * KEYS).tolist()
-    return lambda row, head: _Cut(
-        [block.after(key) for block, key in zip(found, low[row][head], strict=True)],
-        far=low[row][head][-1] <= found[-1].keys.start,
-    )
+    low = (ranges[0] // KEYS * KEYS).tolist()
+    high = (-(-ranges[1] // KEYS) * KEYS).tolist()
+
+    def of(row: int, head: int) -> _Cut:
+        cut = [block.within(*ends) for block, *ends in zip(found, low[row][head], high[row][head], strict=True)]
+        return _Cut(cut, far=cut[-1].keys == found[-1].keys)
+
+    return of
 
 
 def _weights(

@@ -282,3 +282,11 @@ def test_it_refuses_float64_no_bias_and_other_sizes(monkeypatch):
         monkeypatch.setattr(backend, name, size)
         with pytest.raises(ValueError, match=reason):
             attend(q, k, v, at, backend="dense_bias")
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "chosen"), [("cope", 31, "sdpa"), ("cope", 32, "dense_bias"), ("shaw", 9, "dense_bias")]
+)
+def test_very_short_texts_are_left_to_pytorch_but_those_with_relative_vectors(name, tokens, chosen):
+    where = Geometry.causal(tokens)
+    assert explain(*random_qkv(where, dtype=torch.float32), made(name).at(where)).backend == chosen

@@ -184,18 +184,29 @@ def test_threads_and_other_rows_of_the_batch_change_no_bit():
     assert all(a[:1].equal(b) for a, b in zip(alone[:4], few[:4], strict=True))
 
 
+FAR = [
+    Geometry.causal(1000),
+    Geometry.causal(1000, cached=45),
+    Geometry.full(1000),
+    Geometry.full(1000, window=600),
+    Geometry.packed([490, 510], causal=False),
+    Geometry.padded(torch.arange(1000)[None] < 970, causal=False),
+]
+
+
 @pytest.mark.extended
-@pytest.mark.covering(0)
-@pytest.mark.parametrize("cached", [0, 45])
-def test_keys_of_negligible_weight_are_skipped(cached, monkeypatch):
-    where = Geometry.causal(1000, cached=cached)
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("where", FAR, ids=str)
+def test_keys_of_negligible_weight_are_skipped(where, monkeypatch):
     scheme = Alibi(heads=4)
     q, k, v = random_qkv(where, batch=1, dtype=torch.float32)
     table = masked_table(scheme.at(where).offset_table, where, 4, torch.float32)
-    first = decay_cutoff.first_relevant_keys(q, k, table, where, 8**-0.5, 128)
-    assert first.shape == (1, 4, 8)
+    first, stop = decay_cutoff.relevant_keys(q, k, table, where, 8**-0.5, 128)
+    assert first.shape == stop.shape == (1, 4, 8)
     assert first[0, 0, -1] > 700
-    assert (first[0, :, 0] <= cached).all()
+    assert (first[0, :, 0] <= where.start).all()
+    if not where.is_causal:
+        assert stop[0, 0, 0] < 300
     assert_agrees("native", scheme, where, q, k, v)
     # a bound that is too tight is detected
     monkeypatch.setattr(decay_cutoff, "SKIPPED_SHARE", 1e16)
@@ -203,13 +214,13 @@ def test_keys_of_negligible_weight_are_skipped(cached, monkeypatch):
         assert_agrees("native", scheme, where, q, k, v)
 
 
-def test_no_key_is_skipped_where_the_bound_does_not_hold():
-    q, k, _ = random_qkv(Geometry.causal(600), batch=1, dtype=torch.float32)
-    for where in (Geometry.full(600), Geometry.packed([300, 300])):
-        table = Alibi(heads=4).at(where).offset_table
-        assert decay_cutoff.first_relevant_keys(q, k, table, where, 1.0, 128) is None
+def test_no_key_is_skipped_where_none_is_negligible_or_queries_have_no_key_of_their_own():
     where = Geometry.causal(600)
-    assert decay_cutoff.first_relevant_keys(q, k, t5().at(where).offset_table, where, 1.0, 128) is None
+    q, k, _ = random_qkv(where, batch=1, dtype=torch.float32)
+    assert decay_cutoff.relevant_keys(q, k, t5().at(where).offset_table, where, 1.0, 128) is None
+    where = Geometry.cross(600, 500)
+    q, k, _ = random_qkv(where, batch=1, dtype=torch.float32)
+    assert decay_cutoff.relevant_keys(q, k, Alibi(heads=4).at(where).offset_table, where, 1.0, 128) is None
 
 
 def test_a_shifted_diagonal_of_the_gradient_is_detected(monkeypatch):

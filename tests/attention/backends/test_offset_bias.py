@@ -91,15 +91,17 @@ def test_strided_inputs_give_the_same_result():
         assert attend(q, q, q, at, backend="offset_bias").equal(same)
 
 
+@pytest.mark.parametrize("where", [Geometry.causal(300, cached=20), Geometry.full(320)], ids=str)
 @pytest.mark.parametrize("type", TYPES[:3])
-def test_keys_of_negligible_weight_are_skipped(type, monkeypatch):
+def test_keys_of_negligible_weight_are_skipped(type, where, monkeypatch):
     monkeypatch.setattr(blocks, "ROWS", 50)
-    where = Geometry.causal(300, cached=20)
     scheme = Alibi(heads=4)
     q, k, v = random_qkv(where, batch=1, dtype=type)
     with mock.patch.object(blocks, "_weights", side_effect=blocks._weights) as spy:
         attend(q, k, v, scheme.at(where), backend="offset_bias")
     assert spy.call_args_list[0].args[-1].keys.start >= 50
+    # the last block comes first
+    assert where.is_causal or spy.call_args_list[6].args[-1].keys.stop <= 270
     assert_agrees("offset_bias", scheme, where, q, k, v)
     if type == torch.bfloat16:
         return

@@ -25,8 +25,8 @@ from ordinate.ops.skew import ClippedVectors, pair_products, pair_sums
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
 # memory counts
 MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
-# with fewer in a head PyTorch's attention with the bias as a tensor is faster, unless the bias depends on the content
-MIN_HEAD_PAIRS = 2**12
+# with fewer in a head PyTorch's attention with the bias as a tensor is faster, unless it is made from relative vectors
+MIN_HEAD_PAIRS, MIN_CONTENT_PAIRS = 2**12, 2**10
 # the kernel returns weights of one tile of keys; with more keys, blocks of rows are faster for some schemes (CoPE)
 MAX_KEYS = attention.COLUMNS
 
@@ -56,8 +56,13 @@ class DenseBias(Backend):
         return build.unavailable_reason("attention") or unfit(call)
 
     def slower_reason(self, call: AttentionCall) -> str | None:
-        """Leave very short texts with a bias by position to PyTorch."""
-        return few_head_pairs(call, MIN_HEAD_PAIRS) if call.at.scheme.hooks == ("bias",) else None
+        """Leave very short texts to PyTorch, but those with relative vectors."""
+        scheme = call.at.scheme
+        if scheme.hooks == ("bias",):
+            return few_head_pairs(call, MIN_HEAD_PAIRS)
+        if scheme.relative_vectors(offset_geometry(call.where, 0, 1)) is not None:
+            return None
+        return few_head_pairs(call, MIN_CONTENT_PAIRS)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Compute the bias of all pairs, and attention with it."""

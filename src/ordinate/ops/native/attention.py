@@ -9,14 +9,13 @@ from torch import Tensor
 
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Bias, Keys, OffsetTable, Outputs, Queries, Values, Weights
+from ordinate.ops.decay_cutoff import KeyRanges
 from ordinate.ops.native.job import BOOL, NUMBER, POINTER, WHOLE, View, call_kernel
 
 # rows and columns of a tile, as in tiles.h
 ROWS, COLUMNS = 128, 512
 # a weight is exp(score - Softmax[0]) * Softmax[1]
 Softmax = Float[Tensor, "2 b h i"]
-# for each block of ROWS queries the first key of non-negligible weight, and the end of its range of keys
-KeyRanges = tuple[Int[Tensor, "b h blocks"], Int[Tensor, " blocks"]]
 RoundingErrors = Int[Tensor, "b h i e"]
 # tensors saved for backward; the table is reversed, since rows are keys there
 SavedTensors = tuple[Queries, Keys, Values, OffsetTable, Outputs, Softmax, RoundingErrors | None]
@@ -92,7 +91,7 @@ def forward(
         table: bias by offset, float32; -inf where causal mask or window apply.
         where: the geometry.
         scoring: options of the scores.
-        span: range of keys of each block of queries.
+        span: range of keys of each block of ROWS queries.
         learned: whether the table or the sinks need a gradient, which needs the rounding error of a bfloat16 output.
 
     Returns:
@@ -121,7 +120,7 @@ def backward(
         saved: inputs and results of the forward pass.
         where: the geometry.
         scoring: options of the scores, as in the forward pass.
-        span: range of keys of each block of queries.
+        span: range of keys of each block of ROWS queries.
         learned: whether the table and the bias of each pair need a gradient.
     """
     q, k, v, table, out, softmax, lost = saved

@@ -198,7 +198,8 @@ struct BackTile {
 std::pair<Index, Index> seeing(const Job& job, Index head, Index m, Index n, Index rows) {
   Index begin = job.queries, end = 0;
   for (Index i = m; i < min(m + COLUMNS, job.queries); i += ROWS) {
-    if (job.first[head * job.blocks() + i / ROWS] >= n + rows || job.last[i / ROWS] <= n) continue;
+    const Index block = head * job.blocks() + i / ROWS;
+    if (job.first[block] >= n + rows || job.last[block] <= n) continue;
     begin = min(begin, i);
     end = min(i + ROWS, job.queries);
   }

@@ -72,7 +72,7 @@ struct Tile {
 template <class T, class P>
 void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Index b, Index h, Index block) {
   const Index head = b * job.heads + h, begin = block * ROWS, rows = min(ROWS, job.queries - begin);
-  const Index last = job.last[block], *asks = documents(job.q_document, b, job.queries, begin);
+  const Index last = job.last[head * job.blocks() + block], *asks = documents(job.q_document, b, job.queries, begin);
   const float* table = job.table + h * job.pitch() + job.queries - 1 - begin;
   const Index reach = begin + job.reach(h);  // the last key that the first query of the block sees
   const auto [queries, pitch] = left_rows<T, P>(job.q, b, h, begin, rows, job.width, tile.queries);

@@ -40,7 +40,7 @@ struct Job {
   const float* sinks;  // (heads), or null
   const float* table;  // bias by offset, (heads, queries + keys - 1); reversed in the backward pass
   View bias;           // bias of each pair, float32: (batch, heads, queries, keys); without data for none
-  const Index *first, *last;  // (batch, heads, blocks) and (blocks): the keys of each block of ROWS queries
+  const Index *first, *last;  // (batch, heads, blocks): the keys of each block of ROWS queries
   const Index *q_document, *k_document;  // (batch, tokens), or null
   View q, k, v, out;
   // (batch, heads, queries): a weight is exp(score - top) * share; 0 and 0 for a fully masked query
