@@ -25,7 +25,7 @@ from ordinate.ops.skew import ClippedVectors, pair_products, pair_sums
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
 # memory counts
 MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
-# with fewer in a head PyTorch's attention with the bias as a tensor is faster, unless it is made from relative vectors
+# with fewer in a head PyTorch's attention with the bias as a tensor is faster, unless that has relative vectors
 MIN_HEAD_PAIRS, MIN_CONTENT_PAIRS = 2**12, 2**10
 # the kernel returns weights of one tile of keys; with more keys, blocks of rows are faster for some schemes (CoPE)
 MAX_KEYS = attention.COLUMNS
