@@ -20,16 +20,11 @@ LABELS = {
     "num_labels": [OUT, 1, 2, 3],
     "id2label": [OUT, OUT, {"0": "eel", "1": "newt", "2": "frog"}, {"0": "good"}],
 }
+# all that transformers has, without xielu, whose parameters have a type of their own
 ACTIVATIONS = [
-    "gelu",
-    "gelu_new",
-    "gelu_pytorch_tanh",
-    "gelu_fast",
-    "gelu_python",
-    "relu",
-    "silu",
-    "swish",
-    "quick_gelu",
+    *("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh"),
+    *("gelu_accurate", "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu"),
+    *("relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh"),
 ]
 WINDOWS = {
     "use_sliding_window": [OUT, True, False],
@@ -414,7 +409,18 @@ SHAPES = {
     "norm": ["rms", "layer"],
     "norm_eps": [None, 1e-6, 1e-2],
     "norm_position": ["pre", "post", "parallel", "shared"],
-    "feedforward": ["gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"],
+    "feedforward": [
+        "gelu",
+        "gelu_tanh",
+        "quick_gelu",
+        "relu",
+        "silu",
+        "tanh",
+        "swiglu",
+        "geglu",
+        "geglu_tanh",
+        "reglu",
+    ],
     "hidden": [None, 12, 32, 64, 40],
     "bias": [(), ("norm",), ("norm", "feedforward"), ("norm", "feedforward", "head"), ("feedforward",)],
     "dropout": [0.0, 0.1],

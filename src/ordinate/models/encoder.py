@@ -1,8 +1,7 @@
 """Bidirectional encoder (BERT), with a head for masked tokens, classes or answers, a pooler, or none."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -12,9 +11,9 @@ from ordinate.core.checks import need, need_known
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.data.batch import Batch
+from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.backbone import Backbone
 from ordinate.models.block import Block
-from ordinate.models.feedforward import ACTIVATIONS, Activation
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import (
@@ -32,9 +31,6 @@ from ordinate.models.text_head import (
     text_mask,
     token_mask,
 )
-
-PoolActivation = Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"]
-POOL_ACTIVATIONS: dict[PoolActivation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
 
 @dataclass(frozen=True)
@@ -62,12 +58,12 @@ class EncoderShape(Shape):
     head_bias: bool = True
     head_transform: bool = False
     pool: Pool = "first"
-    pool_activation: PoolActivation = "tanh"
+    pool_activation: Activation = "tanh"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         need_known("head_activation", self.head_activation, ACTIVATIONS)
-        need_known("pool_activation", self.pool_activation, POOL_ACTIVATIONS)
+        need_known("pool_activation", self.pool_activation, ACTIVATIONS)
         need(
             self.token_types >= 0,
             "token_types must not be negative",
@@ -155,7 +151,7 @@ class Encoder(Backbone, SavedModel):
             cast(Block, block).mixer.check_bidirectional()
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
         self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
-        self.bend_pooled, count = POOL_ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
+        self.bend_pooled, count = ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
         pools = shape.head in ("pooler", "classes") and not shape.head_transform
         self.pooler = nn.Linear(shape.width, shape.width) if pools else None
         self.head_transform = HeadTransform(shape, shape.width) if shape.head_transform else None

@@ -10,11 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known
+from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.feedforward import FeedForwardKind
+from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
@@ -234,23 +235,19 @@ def activation_kind(
     return known[config[key]]
 
 
-HF_ACTIVATIONS: Mapping[str, FeedForwardKind] = {
-    "gelu": "gelu",
+HF_ACTIVATIONS: Mapping[str, Activation] = {
+    **{name: name for name in ACTIVATIONS if name != "gelu_tanh"},
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
-    "gelu_python": "gelu",
     "gelu_python_tanh": "gelu_tanh",
     "gelu_accurate": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
+    "gelu_python": "gelu",
     "swish": "silu",
 }
-"""Activation names of transformers and the feed-forward kinds they correspond to."""
-_GATED: Mapping[FeedForwardKind, FeedForwardKind] = {"gelu": "geglu", "gelu_tanh": "geglu_tanh", "silu": "swiglu"}
-HF_GATES: Mapping[str, FeedForwardKind] = {
-    name: _GATED[kind] for name, kind in HF_ACTIVATIONS.items() if kind in _GATED
-}
+"""Activation names of transformers, and ours; those with parameters of their own (prelu, xielu) are missing."""
+_GATES: Mapping[Activation, FeedForwardKind] = {activation: gate for gate, activation in GATED.items()}
+HF_GATES: Mapping[str, FeedForwardKind] = {name: _GATES[kind] for name, kind in HF_ACTIVATIONS.items()}
 """The same for families with a gated feed-forward."""
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.checks import need
+from ordinate.models.activation import Activation
 from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import READERS, EncoderHead, TextHead
 from ordinate.pretrained._family import (

@@ -4,13 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from ordinate.core import catalog
-from ordinate.core.checks import need, need_known
-from ordinate.models.encoder import Encoder, EncoderShape, PoolActivation
-from ordinate.models.feedforward import Activation
+from ordinate.core.checks import need
+from ordinate.models.activation import Activation
+from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     Family,
     StackedQKV,
     TensorRule,
@@ -181,17 +180,13 @@ class DebertaV2(Family):
             rules += linear_rules("classes", "qa_outputs", bias=True)
         return rules + (linear_rules("classes", "classifier", bias=True) if top.head in CLASSIFIERS else [])
 
-    def _pool_activation(self, config: Mapping[str, Any]) -> PoolActivation:
-        width = config["hidden_size"]
-        need_usual(self, config, pooler_hidden_size=width)
-        known = {**HF_ACTIVATIONS, "tanh": "tanh"}
-        need_known("pooler_hidden_act", config["pooler_hidden_act"], known)
-        return cast(PoolActivation, known[config["pooler_hidden_act"]])
+    def _pool_activation(self, config: Mapping[str, Any]) -> Activation:
+        need_usual(self, config, pooler_hidden_size=config["hidden_size"])
+        return cast(Activation, activation_kind(config, "pooler_hidden_act"))
 
     def _classifier_config(self, shape: EncoderShape) -> dict[str, Any]:
         """Return the config.json keys of a classifier."""
-        known = {**HF_ACTIVATIONS, "tanh": "tanh"}
-        act = next(name for name, kind in known.items() if kind == shape.pool_activation)
+        act = activation_name(shape.pool_activation)
         return head_settings(shape) | ({"pooler_hidden_act": act} if shape.head == "classes" else {})
 
     def _line(self, config: Mapping[str, Any]) -> str:
