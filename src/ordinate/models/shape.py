@@ -170,6 +170,11 @@ class Shape:
         return True
 
     @property
+    def table_width(self) -> int:
+        """Columns of the token table, those that a scheme appends included."""
+        return self.width
+
+    @property
     def table_std(self) -> float:
         """Standard deviation of the token table at initialisation, before the factor."""
         return self.embedding_std / self.embedding_scale
@@ -243,12 +248,16 @@ class Shape:
         """Build the cross-attention mixer of a layer; None: no cross-attention."""
         return None
 
+    def block_class(self, layer: int) -> Callable[..., Block]:
+        """Return what makes a layer, counted from 0, of its parts."""
+        return BLOCK_CLASSES[self.norm_position]
+
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
         inner = FeedForward(self.feedforward, self.width, self.hidden_width, bias="feedforward" in self.bias)
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         norm, width = self.make_norm, self.width
-        made = BLOCK_CLASSES[self.norm_position](mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
+        made = self.block_class(layer)(mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made

@@ -94,6 +94,14 @@ class StackedPair(TensorRule):
         return list(tensor.chunk(2))
 
 
+class FirstOf(TensorRule):
+    """A tensor that the checkpoint has under several names, of which the first counts."""
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        # a file has no two names for the same memory
+        return [tensor.clone() for _ in self.theirs]
+
+
 class InterleavedQKV(TensorRule):
     """Fused QKV interleaved by head in the checkpoint (GPT-NeoX, Bloom); queries, then keys, then values here."""
 
@@ -192,6 +200,10 @@ class Family(ABC):
     def position_ids(self, positions: Int[Tensor, "b n"], shape: Shape) -> Int[Tensor, "b n"]:
         """Return the `position_ids` of transformers for positions that count from 0."""
         return positions
+
+    def ignored(self, shape: Shape) -> tuple[str, ...]:
+        """Return suffixes of checkpoint tensors that are ignored unless a rule reads them."""
+        return self.ignored_suffixes
 
     def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:  # noqa: B027  (most have none)
         """Raise a ValueError unless what the model computes is stored as computed, where a checkpoint has it."""

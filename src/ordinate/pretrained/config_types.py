@@ -28,6 +28,7 @@ OPTIONAL: Mapping[str, Any] = {
     "layer_types": list[str] | None,
     "dense_act_fn": str,
     "is_gated_act": bool,
+    "embedding_size": int,
     "pos_att_type": list[str] | str | None,
     "architectures": list[str] | None,
     "id2label": dict[str, str] | None,
