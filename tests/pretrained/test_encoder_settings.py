@@ -167,10 +167,10 @@ def test_a_square_number_of_patches_in_a_rectangle_is_refused(made):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"position_buckets": 1}, "the logarithm of position_buckets must have a base.*; got 1 and 12; load another"),
+        ({"position_buckets": 1}, "position_buckets must be above 1, .*; got 1 and 12; load another"),
         (
             {"position_buckets": 6, "max_relative_positions": 4},
-            "and max_relative_positions not half .*; got 6 and 4;",
+            "max_relative_positions not the half .*; got 6 and 4; load",
         ),
         ({"conv_kernel_size": 4}, "conv_kernel_size must be odd; got 4; load another checkpoint"),
     ],
@@ -181,6 +181,24 @@ def test_sizes_of_which_transformers_makes_no_numbers_are_refused(settings, matc
     (folder / "config.json").write_text(json.dumps(config | settings))
     with pytest.raises(ValueError, match=match):
         load(folder)
+
+
+def test_a_type_beside_the_rope_parameters_of_a_modernbert_has_no_effect(made):
+    # transformers has completed them by then, and leaves the factor without a use
+    with pytest.raises(ValueError, match="no field of rope_type 'default' is named 'factor'"):
+        load(made("modernbert", BASE, rope_scaling={"type": "linear", "factor": 2.0}))
+    found = verify(made("modernbert", BASE, rope_scaling={"rope_type": "linear", "factor": 2.0}), checks=["outputs"])
+    assert found.agrees
+
+
+def test_values_of_which_transformers_reads_another_are_read_as_that(made):
+    for family, settings in (
+        ("modernbert", {"local_attention": 0, "layer_types": ["full_attention", "sliding_attention"]}),
+        ("vit", {"pooler_output_size": 0}),
+        ("dinov2", {"layerscale_value": 0.0}),
+    ):
+        found = verify(made(family, BASE, **settings), checks=["outputs"])
+        assert found.agrees, found.to_dict()
 
 
 def test_a_size_of_the_embeddings_is_a_number():

@@ -35,7 +35,15 @@ OPTIONAL: Mapping[str, Any] = {
 }  # fmt: skip
 """Types of keys that have several."""
 NO_COUNTS = frozenset(
-    {"pad_token_id", "eos_token_id", "decoder_start_token_id", "max_window_layers", "num_register_tokens"}
+    {
+        "pad_token_id",
+        "eos_token_id",
+        "decoder_start_token_id",
+        "max_window_layers",
+        "num_register_tokens",
+        "pooler_output_size",
+        "local_attention",
+    }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
 COUNTED = (int, int | None, int | PAIR)

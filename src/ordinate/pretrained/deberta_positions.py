@@ -116,9 +116,7 @@ def _terms(config: Mapping[str, Any]) -> DebertaTerms | None:
 def _relative_line(config: Mapping[str, Any]) -> str:
     reach, buckets = config["max_relative_positions"], config["position_buckets"]
     reach = config["max_position_embeddings"] if reach < 1 else reach
-    must = (
-        "the logarithm of position_buckets must have a base: 2 of them, and max_relative_positions not half and one"
-    )
+    must = "position_buckets must be above 1, and max_relative_positions not the half of them and one"
     came = f"got {buckets} and {reach}"
     need(buckets < 1 or (buckets > 1 and reach != buckets // 2 + 1), must, came, "load another checkpoint")
     options = [f"max_distance={reach}", f"buckets={buckets if buckets > 0 else 'none'}", f"terms={_terms(config)}"]

@@ -39,7 +39,8 @@ class DinoLike(VitLike):
         return {
             "feedforward": "swiglu" if gated else activation_kind(config, "hidden_act"),
             "hidden": _gated(wide) if gated else wide,
-            "layer_scale": config["layerscale_value"],
+            # an initial value: the checkpoint has the trained ones
+            "layer_scale": config["layerscale_value"] if config["layerscale_value"] > 0 else 1.0,
             "pool": "both",
         }
 

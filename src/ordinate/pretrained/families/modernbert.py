@@ -217,7 +217,10 @@ class Modernbert(Family):
     def _rope(self, config: Mapping[str, Any], kind: str) -> str:
         """Return the RoPE scheme spec of a layer type."""
         early = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}[kind]
-        found = dict((config["rope_parameters"] or {}).get(kind) or {}) | (config.get("rope_scaling") or {})
+        # transformers completes parameters before it adds to them: a `type` in rope_scaling then has no effect
+        usual = {"rope_type": "default"}
+        given = usual if config["rope_parameters"] is None else config["rope_parameters"].get(kind)
+        found = dict(usual if given is None else given) | (config.get("rope_scaling") or {})
         # keys beside the dictionary that count in other families have no effect in this one
         without = dict.fromkeys(("partial_rotary_factor", "original_max_position_embeddings"))
         beside = {**config, **without, "rope_theta": config.get(early, THETAS[kind])}

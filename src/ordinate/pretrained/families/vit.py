@@ -38,7 +38,8 @@ class Vit(VitLike):
         if config["head"] != "pooler":
             return fields
         size, width = config["pooler_output_size"], config["hidden_size"]
-        pool = {"pool_width": None if size in (None, width) else size}
+        # as in transformers, 0 is none of its own
+        pool = {"pool_width": None if size in (None, 0, width) else size}
         return fields | pool | {"pool_activation": activation_kind(config, "pooler_act")}
 
     def specific_config(self, shape: VisionShape) -> dict[str, Any]:
