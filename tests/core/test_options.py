@@ -2,13 +2,19 @@
 
 import json
 from dataclasses import asdict
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from ordinate import Geometry, Shape
+from ordinate import Decoder, Geometry, Shape
+from ordinate.core import catalog
+from ordinate.core.option_values import read_value
 from ordinate.mixers import Softmax
-from ordinate.schemes import Alibi, Kerple, Rope
+from ordinate.mixers._mixer import Mixer
+from ordinate.schemes import Alibi, Deberta, Kerple, Rope
+from ordinate.schemes._scheme import Scheme
+from ordinate.schemes._spec import SchemeSpec
 from ordinate.spectra import Linear
 
 
@@ -48,3 +54,20 @@ def test_the_default_of_a_size_is_kept():
             del self.heads
 
     assert Sized().heads == 4
+
+
+def test_none_can_be_written_where_the_usual_value_is_another():
+    sizes = {"width": 16, "heads": 2, "head_width": 8}
+    for spec in (SchemeSpec.of(Deberta(**sizes, buckets=None), sizes), "deberta:buckets=none"):
+        shape = Shape(vocabulary=5, width=16, heads=2, layers=1, scheme=str(spec))
+        assert "buckets=none" in shape.scheme
+        assert Decoder(shape).schemes[0].buckets is None
+
+
+def test_a_text_that_may_be_none_is_no_text_called_none():
+    """`none` is read as a text where an option takes texts, so no such option has another usual value."""
+    for package, kind in (("schemes", Scheme), ("mixers", Mixer)):
+        for name in catalog.names(f"ordinate.{package}"):
+            for option in catalog.options(catalog.load(f"ordinate.{package}", kind, name)).values():
+                if type(None) in get_args(option.annotation) and option.default not in (None, option.empty):
+                    assert read_value(option.annotation, "none") is None

@@ -168,6 +168,7 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
     ("changes", "message"),
     [
         ({"norm_position": "post"}, "norm_position='pre' or norm_position='parallel' or .*; got 'post'"),
+        ({"feedforward": "quick_gelu"}, "feedforward='gelu' or .*; got 'quick_gelu'"),
         ({"layer_scale": 0.1}, "runs models with layer_scale=None; got 0.1"),
         ({"blocks": "reversible"}, "blocks='plain'; got 'reversible'"),
         (

@@ -4,7 +4,7 @@ import torch
 from ordinate import Geometry
 from ordinate.mixers import Softmax
 from ordinate.models.block import Block
-from ordinate.models.feedforward import GATED, UNGATED, FeedForward
+from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForward
 from ordinate.models.shape import NORMS
 from ordinate.schemes import NoPosition
 
@@ -12,7 +12,7 @@ AT = NoPosition().at(Geometry.causal(5))
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("feedforward", [*UNGATED, *GATED])
+@pytest.mark.parametrize("feedforward", FEEDFORWARD_KINDS)
 def test_a_block_adds_both_branches_to_what_was_there(norm, feedforward):
     inner = FeedForward(feedforward, 8, 12)
     block = Block(Softmax(width=8, heads=2), inner, NORMS[norm], 8, dropout=0.0)

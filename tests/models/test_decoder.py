@@ -299,7 +299,7 @@ def test_positions_beyond_a_learned_table_are_refused():
         ({"layers": 0}, "layers must be above zero"),
         ({"hidden": 0}, "hidden must be above zero; got 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
-        ({"feedforward": "glu"}, "no feedforward is named 'glu'; .*did you mean"),
+        ({"feedforward": "swigl"}, "no feedforward is named 'swigl'; .*did you mean 'swiglu'"),
         ({"scheme": "alibi:theta=1.0"}, "no option of Alibi is named 'theta'"),
     ],
 )

@@ -3,7 +3,7 @@ import torch
 
 from ordinate import Decoder, Geometry, Shape
 from ordinate.models.block import BLOCK_CLASSES
-from ordinate.models.feedforward import GATED, UNGATED
+from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED
 
 
 def build(**choices):
@@ -128,11 +128,11 @@ def test_the_first_layer_can_go_without_a_norm():
     assert isinstance(model.blocks[1].mixer_norm, torch.nn.RMSNorm)
 
 
-@pytest.mark.parametrize("kind", [*UNGATED, *GATED])
+@pytest.mark.parametrize("kind", FEEDFORWARD_KINDS)
 def test_any_feedforward_is_supported(kind):
     model = build(feedforward=kind)
     assert model(ids(1, 4)).isfinite().all()
-    assert model.blocks[0].feedforward.widen.weight.shape[0] == (64 if kind in UNGATED else 84)
+    assert model.blocks[0].feedforward.widen.weight.shape[0] == (84 if kind in GATED else 64)
 
 
 @pytest.mark.parametrize(

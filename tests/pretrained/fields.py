@@ -1,6 +1,6 @@
 """What is drawn for configurations of each family: fields of config.json and of shapes, with their values.
 
-A value that is refused here and that no published model has stands beside several others, so that it is drawn rarely.
+Each value of a field is as likely as the others.
 """
 
 OUT = object()
@@ -20,16 +20,11 @@ LABELS = {
     "num_labels": [OUT, 1, 2, 3],
     "id2label": [OUT, OUT, {"0": "eel", "1": "newt", "2": "frog"}, {"0": "good"}],
 }
+# all that transformers has, without xielu, whose parameters have a type of their own
 ACTIVATIONS = [
-    "gelu",
-    "gelu_new",
-    "gelu_pytorch_tanh",
-    "gelu_fast",
-    "gelu_python",
-    "relu",
-    "silu",
-    "swish",
-    "quick_gelu",
+    *("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh"),
+    *("gelu_accurate", "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu"),
+    *("relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh"),
 ]
 WINDOWS = {
     "use_sliding_window": [OUT, True, False],
@@ -108,12 +103,12 @@ BERT_FIELDS = {
     "classifier_dropout": [None, 0.1],
     "type_vocab_size": [OUT, 1, 3],
     "layer_norm_eps": EPS,
-    "position_embedding_type": [OUT, "absolute"],
-    "tie_word_embeddings": [OUT, True, True, True, True, False],
+    "position_embedding_type": [OUT, "absolute", "relative_key"],
+    "tie_word_embeddings": TIED,
     "num_attention_heads": [1, 4],
     "max_position_embeddings": [16, 40],
-    "is_decoder": [OUT, False, False, False, False, True],
-    "add_cross_attention": [OUT, False],
+    "is_decoder": [OUT, True, False],
+    "add_cross_attention": [OUT, True, False],
     **TOKENS,
     **LABELS,
 }
@@ -121,6 +116,8 @@ BERT = {"vocab_size": WORDS, **SMALL, "max_position_embeddings": 32}
 VISION = {**SMALL, "image_size": 8, "patch_size": 4, "num_channels": 2}
 VISION_FIELDS = {
     "hidden_act": [OUT, *ACTIVATIONS],
+    "head_dim": [OUT, 4, 6, 8],
+    "num_attention_heads": [1, 3, 4],
     "hidden_dropout_prob": DROPOUT,
     "attention_probs_dropout_prob": DROPOUT,
     "layer_norm_eps": EPS,
@@ -262,7 +259,7 @@ FIELDS = {
     "modernbert": (
         BERT | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"]),
         {
-            "hidden_activation": [OUT, "gelu", "gelu_pytorch_tanh", "gelu_new", "silu"],
+            "hidden_activation": [OUT, *ACTIVATIONS],
             "norm_eps": EPS,
             "norm_bias": [OUT, True, False],
             "attention_bias": [OUT, True, False],
@@ -287,7 +284,7 @@ FIELDS = {
             "embedding_dropout": DROPOUT,
             "mlp_bias": [OUT, True, False],
             "mlp_dropout": DROPOUT,
-            "decoder_bias": [OUT, True, True, True, False],
+            "decoder_bias": [OUT, True, False],
             "classifier_pooling": [OUT, "cls", "mean"],
             "classifier_dropout": DROPOUT,
             "classifier_bias": [OUT, True, False],
@@ -296,7 +293,7 @@ FIELDS = {
             "sparse_prediction": [False],
             "sparse_pred_ignore_index": [-100],
             "initializer_cutoff_factor": [2.0],
-            "tie_word_embeddings": [OUT, True, True, True, False],
+            "tie_word_embeddings": TIED,
             **TOKENS,
             **LABELS,
         },
@@ -309,20 +306,24 @@ FIELDS = {
         {
             **{key: BERT_FIELDS[key] for key in BERT_FIELDS if key not in ("position_embedding_type",)},
             "type_vocab_size": [OUT, 0, 2],
-            "max_relative_positions": [OUT, -1, 8, 12],
-            "pos_att_type": ["p2c|c2p", "C2P | P2C", "c2p", ["p2c"], ["c2p", "p2c"]],
+            "max_relative_positions": [OUT, -1, 1, 2, 4, 8, 12],
+            "pos_att_type": [
+                *(OUT, None, "", [], "p2c|c2p", "C2P | P2C", "c2p", ["p2c"], ["c2p", "p2c"], "p2p|c2p", ["C2P"]),
+            ],
             "norm_rel_ebd": [OUT, "none", "layer_norm", "LAYER_NORM"],
-            "position_buckets": [4, 4, 4, 6, 6, 6, 8, OUT],
-            "relative_attention": [*[True] * 7, OUT],
-            "position_biased_input": [*[False] * 7, True],
-            "share_att_key": [*[True] * 7, False],
-            "conv_kernel_size": [OUT, *[0] * 6, 3],
-            "embedding_size": [OUT, 16],
-            "attention_head_size": [OUT],
+            "position_buckets": [OUT, -1, 2, 5, 6, 8, 32],
+            "relative_attention": [OUT, True, False],
+            "position_biased_input": [OUT, True, False],
+            "share_att_key": [OUT, True, False],
+            "conv_kernel_size": [OUT, 0, 1, 3, 4, 5],
+            "conv_groups": [OUT, 1, 2],
+            "conv_act": [OUT, *ACTIVATIONS],
+            "embedding_size": [OUT, 8, 16, 24],
+            "attention_head_size": [OUT, 4, 8],
             "pooler_dropout": DROPOUT,
-            "pooler_hidden_act": [OUT, *ACTIVATIONS, "tanh"],
-            "pooler_hidden_size": [OUT, 16],
-            "legacy": [OUT, True, True, True, False],
+            "pooler_hidden_act": [OUT, *ACTIVATIONS],
+            "pooler_hidden_size": [OUT, 8, 16],
+            "legacy": [OUT, True, False],
             "max_position_embeddings": [12, 16],
         },
         ENCODER_HEADS,
@@ -330,7 +331,7 @@ FIELDS = {
     "vit": (
         VISION,
         VISION_FIELDS
-        | {"encoder_stride": [4], "pooler_output_size": [OUT, None, 16], "pooler_act": [OUT, "tanh", "relu"]},
+        | {"encoder_stride": [4], "pooler_output_size": [OUT, None, 8, 16], "pooler_act": [OUT, *ACTIVATIONS]},
         [CLASSES, BASE],
     ),
     "dinov2": (VISION, DINO_FIELDS | {"use_mask_token": [OUT, True, False]}, [CLASSES, BASE]),
@@ -414,7 +415,18 @@ SHAPES = {
     "norm": ["rms", "layer"],
     "norm_eps": [None, 1e-6, 1e-2],
     "norm_position": ["pre", "post", "parallel", "shared"],
-    "feedforward": ["gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"],
+    "feedforward": [
+        "gelu",
+        "gelu_tanh",
+        "quick_gelu",
+        "relu",
+        "silu",
+        "tanh",
+        "swiglu",
+        "geglu",
+        "geglu_tanh",
+        "reglu",
+    ],
     "hidden": [None, 12, 32, 64, 40],
     "bias": [(), ("norm",), ("norm", "feedforward"), ("norm", "feedforward", "head"), ("feedforward",)],
     "dropout": [0.0, 0.1],
@@ -436,6 +448,7 @@ SHAPES = {
         "softmax:variant.scale=0.3",
         "softmax:variant.softcap=2.0",
         "softmax:variant.bias=true,variant.scale=1.0",
+        "softmax:variant.bias=true,position_projections=both",
         "linear",
     ],
     "scheme": [
@@ -457,6 +470,8 @@ SHAPES = {
         "alibi",
         "alibi:rule=even",
         "learned+alibi",
+        "deberta:version.shared=true,buckets=none,max_distance=8",
+        "learned+deberta:version.shared=true,buckets=6,max_distance=12,terms=c2p",
         "sinusoidal",
         "none",
         "t5",
@@ -466,6 +481,13 @@ SHAPES = {
     "head_transform": [False, True],
     "head_activation": ["gelu", "gelu_tanh", "relu"],
     "head_bias": [True, False],
+    "pool_activation": ["tanh", "relu"],
+    "pool_width": [None, 8, 16],
+    "causal": [False, True],
+    "convolution": [0, 3],
+    "convolution_groups": [1, 2],
+    "convolution_activation": ["tanh", "gelu"],
+    "embedding_width": [None, 8, 16],
     "image": [(8, 8), (8, 16)],
     "patch": [(4, 4), (4, 2)],
     "channels": [2],

@@ -10,7 +10,10 @@ from ordinate.pretrained import load, verify
 transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 # heads beside the one that is read
-ALSO = {"BertForPreTraining", "Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model"}
+ALSO = {
+    *("BertForPreTraining", "BertLMHeadModel", "RobertaForCausalLM"),
+    *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model"),
+}
 
 
 @pytest.fixture(autouse=True)

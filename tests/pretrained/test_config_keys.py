@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
+from ordinate.models.activation import ACTIVATIONS
+from ordinate.models.feedforward import GATED
 from ordinate.pretrained import verify
+from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, activation_name
 from ordinate.pretrained.config_types import OPTIONAL
 from ordinate.pretrained.weights import family_of, load, save
 
@@ -17,30 +19,8 @@ FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "gptj", "bloom", "mpt")
 ENCODERS = ("bert", "roberta", "modernbert", "deberta_v2", "vit", "dinov2", "dinov2_with_registers")
 PAIRS = ("t5", "marian")
-
-
-@pytest.fixture
-def made(tmp_path):
-    """A checkpoint of a family, whose config.json and tensors are changed after it was written."""
-
-    def make(family, head="", config=None, tensors=None, **sizes):
-        kind = transformers.CONFIG_MAPPING[family.replace("_v2", "-v2")]
-        transformers.set_seed(0)
-        auto = getattr(transformers, f"AutoModel{head}")
-        known = FIELDS["mistral" if family == "ministral" else family][0]
-        model = auto.from_config(kind.from_dict({**known, **sizes})).eval()
-        for name, parameter in model.named_parameters():
-            if not name.endswith("embed_positions.weight"):
-                parameter.data.add_(0.2 * torch.randn_like(parameter))
-        model.save_pretrained(tmp_path)
-        said = json.loads((tmp_path / "config.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps(said | (config or {})))
-        if tensors is not None:
-            kept = load_file(tmp_path / "model.safetensors")
-            save_file(kept | tensors(kept), tmp_path / "model.safetensors", metadata={"format": "pt"})
-        return tmp_path
-
-    return make
+SEERS = ("vit", "dinov2", "dinov2_with_registers")
+TEXTS = "ForSequenceClassification"
 
 
 def agrees(folder):
@@ -103,8 +83,8 @@ def test_the_feed_forward_of_a_t5_is_what_its_later_keys_say(config, made):
     agrees(made("t5", "ForSeq2SeqLM", config))
     said = made("t5", "ForSeq2SeqLM", feed_forward_proj="gated-gelu", config={"dense_act_fn": "silu"})
     assert load(said).shape.feedforward == "swiglu"
-    with pytest.raises(ValueError, match="no feed_forward_proj is named 'gated-relu'; there are"):
-        family_of("t5").read_config(FIELDS["t5"][0] | {"feed_forward_proj": "gated-relu"}, ())
+    with pytest.raises(ValueError, match="no feed_forward_proj is named 'gated-prelu'; there are"):
+        family_of("t5").read_config(FIELDS["t5"][0] | {"feed_forward_proj": "gated-prelu"}, ())
 
 
 def test_a_t5_without_an_encoder_decoder_is_refused(made):
@@ -112,7 +92,7 @@ def test_a_t5_without_an_encoder_decoder_is_refused(made):
         load(made("t5", "ForSeq2SeqLM", {"is_encoder_decoder": False}))
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "modernbert", "vit"])
+@pytest.mark.parametrize("family", ["gpt_neox", "modernbert"])
 def test_a_head_width_that_only_the_rotation_would_take_is_refused(family, made):
     with pytest.raises(ValueError, match=f"{family} is supported with head_dim=8 only; got 4"):
         load(made(family, heads(family), {"head_dim": 4}))
@@ -148,6 +128,45 @@ def test_a_decoder_that_is_stored_again_must_be_the_tied_one(family, table, head
     if name != source:
         with pytest.raises(ValueError, match=f"or equal the one that it is tied to; got unexpected {name}; check"):
             load(made(family, "ForMaskedLM", tensors=lambda kept: {name: kept[source] + 0.5}))
+
+
+def test_activations_have_the_names_and_the_numbers_of_transformers():
+    from transformers.activations import ACT2FN
+
+    x = torch.linspace(-13, 13, 105, dtype=torch.float64)
+    # these two have parameters
+    assert set(ACT2FN) - {"prelu", "xielu"} == set(HF_ACTIVATIONS)
+    for name, ours in HF_ACTIVATIONS.items():
+        torch.testing.assert_close(ACTIVATIONS[ours](x), ACT2FN[name](x), atol=1e-9, rtol=1e-9)
+        gate = HF_GATES[name]
+        assert (activation_name(ours), GATED[gate]) == (activation_name(gate, HF_GATES), ours)
+
+
+@pytest.mark.parametrize(
+    ("family", "key"),
+    [
+        ("bert", "hidden_act"),
+        ("roberta", "hidden_act"),
+        ("modernbert", "hidden_activation"),
+        ("modernbert", "classifier_activation"),
+        ("deberta_v2", "hidden_act"),
+        ("deberta_v2", "pooler_hidden_act"),
+        ("vit", "hidden_act"),
+        ("dinov2", "hidden_act"),
+        ("gpt2", "activation_function"),
+        ("gpt_neox", "hidden_act"),
+        ("llama", "hidden_act"),
+    ],
+)
+def test_a_model_with_quick_gelu_is_read_and_written_and_one_with_parameters_refused(family, key, made, tmp_path):
+    head = heads(family) if family in DECODERS else "ForImageClassification" if family in SEERS else TEXTS
+    folder = made(family, head, **{key: "quick_gelu"}, pad_token_id=0)
+    agrees(folder)
+    save(load(folder), tmp_path / "again", family)
+    assert json.loads((tmp_path / "again" / "config.json").read_text())[key] == "quick_gelu"
+    agrees(tmp_path / "again")
+    with pytest.raises(ValueError, match=f"no {key} is named 'prelu'; there are"):
+        load(made(family, head, {key: "prelu"}, pad_token_id=0))
 
 
 # what a damaged config.json may have in place of a value

@@ -129,20 +129,21 @@ def test_a_trained_model_gives_its_own_sentence_vectors():
 @pytest.mark.parametrize(
     ("name", "change", "match"),
     [
-        ("deberta_v2, Model", {"conv_kernel_size": 3}, "deberta-v2 is supported with conv_kernel_size=0 only; got 3"),
         (
             "deberta_v2, Model",
-            {"share_att_key": False},
-            "deberta-v2 is supported with share_att_key=True only; got False",
+            {"attention_head_size": 4},
+            "deberta-v2 is supported with attention_head_size=8 only; got 4",
         ),
-        ("deberta_v2, Model", {"position_buckets": -1}, "position_buckets must be above 0; got -1"),
-        ("deberta_v2, Model", {"pos_att_type": "p2p"}, "pos_att_type must be c2p, p2c or both; got"),
+        (
+            "bert, Model",
+            {"is_decoder": True, "add_cross_attention": True},
+            "bert is supported with add_cross_attention=False only; got True",
+        ),
         (
             "modernbert, Model",
             {"layer_types": ["chunked"] * 4},
             "layer types must be full_attention or sliding_attention; got layer_types with chunked",
         ),
-        ("modernbert, Model", {"decoder_bias": False}, "modernbert is supported with decoder_bias=True only"),
     ],
 )
 def test_unsupported_settings_are_refused_by_name(name, change, match, folders, tmp_path):

@@ -144,10 +144,10 @@ TABLE = "vit.embeddings.position_embeddings"
         ({"tensors": {KEY: torch.full((32, 32), float("inf"))}}, f"finite floating-point numbers; {KEY} has others"),
         (
             {
-                "config": {"pooler_act": "relu", "architectures": ["ViTModel"]},
+                "config": {"pooler_act": "prelu", "architectures": ["ViTModel"]},
                 "tensors": {"vit.pooler.dense.weight": torch.zeros(32, 32)},
             },
-            "vit is supported with pooler_act='tanh' only; got 'relu'",
+            "no pooler_act is named 'prelu'; there are",
         ),
     ],
 )

@@ -8,6 +8,8 @@ from ordinate import Cache, Decoder, Geometry, Shape, attend
 from ordinate.mixers import Softmax
 from ordinate.mixers._projections import AttentionOptions
 from ordinate.ops.buckets import signed_log_buckets
+from ordinate.schemes import Learned
+from ordinate.schemes._composition import Sum
 from ordinate.schemes.deberta import Deberta, DebertaVersion
 from ordinate.testing import check_scheme
 
@@ -33,7 +35,8 @@ def bucketed(offset, buckets, max_distance):
     middle = buckets // 2
     if abs(offset) <= middle:
         return offset
-    grown = math.log(abs(offset) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)
+    base = math.log((max_distance - 1) / middle) if max_distance > 1 else -math.inf
+    grown = math.log(abs(offset) / middle) / base * (middle - 1)
     return int(math.copysign(math.ceil(grown - 1e-9) + middle, offset))
 
 
@@ -79,6 +82,9 @@ def published(q, k, scheme, buckets, max_distance, terms="both", mirrored=False,
         {"buckets": None, "max_distance": 5, "mirrored": True},
         {"buckets": 6, "max_distance": 12, "rescale": False},
         {"buckets": 6, "max_distance": 12, "terms": "p2c", "mirrored": True, "rescale": False},
+        {"buckets": 5, "max_distance": 12},
+        {"buckets": 2, "max_distance": 12},
+        {"buckets": 8, "max_distance": 2, "unordered": True},
     ],
 )
 def test_scores_and_their_gradients_equal_the_paper_number_by_number(options):
@@ -88,7 +94,7 @@ def test_scores_and_their_gradients_equal_the_paper_number_by_number(options):
     where = Geometry.from_positions(torch.tensor(POSITIONS)[..., None], causal=False)
     encoded = scheme.encode_query(q, where.q_pos)
     scores = encoded @ k.mT / math.sqrt(HEAD_WIDTH) + scheme.content_bias(encoded, k, where)
-    expected = published(q, k, scheme, **options)
+    expected = published(q, k, scheme, **{name: x for name, x in options.items() if name != "unordered"})
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-12)
     upstream, leaves = torch.randn_like(scores), [q, k, *scheme.parameters()]
     ours, theirs = (torch.autograd.grad(made, leaves, upstream) for made in (scores, expected))
@@ -146,15 +152,20 @@ def test_sizes_must_be_above_zero(name):
         Deberta(**{"width": 4, "heads": 2, "head_width": 2, name: 0})
 
 
-@pytest.mark.parametrize("buckets", [0, 2, 7])
-def test_the_number_of_buckets_must_be_even_and_four_at_least(buckets):
-    with pytest.raises(ValueError, match=f"an even number of at least 4 buckets; got {buckets}; 256 is usual"):
+@pytest.mark.parametrize("buckets", [-1, 0, 1])
+def test_there_are_two_buckets_at_least(buckets):
+    with pytest.raises(ValueError, match=f"deberta needs at least 2 buckets; got {buckets}; 256 is usual"):
         born(buckets=buckets)
 
 
 def test_the_far_buckets_must_lie_beyond_the_single_ones():
     with pytest.raises(ValueError, match="got 4 with 6 buckets; give more than 4"):
         born(buckets=6, max_distance=4)
+    unordered = {"unordered": True}
+    with pytest.raises(ValueError, match="a max_distance of at most half of their number; got 4 with 6 buckets"):
+        born(buckets=6, max_distance=4, **unordered)
+    with pytest.raises(ValueError, match="unordered is an option of buckets; got buckets=None; leave"):
+        born(buckets=None, max_distance=4, **unordered)
 
 
 def test_mirrored_without_position_to_content_is_refused():
@@ -167,7 +178,10 @@ def test_unknown_terms_are_refused(untyped):
         born(terms="c2c")
 
 
-@pytest.mark.parametrize(("buckets", "max_distance"), [(256, 512), (32, 128), (6, 100)])
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"),
+    [(256, 512), (32, 128), (6, 100), (7, 100), (2, 5), (3, 5), (32, 16), (32, 5), (8, 1), (5, 2)],
+)
 def test_the_buckets_agree_with_transformers(buckets, max_distance):
     modeling = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
     offsets = torch.arange(-2000, 2001)
@@ -301,6 +315,57 @@ def parametrized(module, tensors):
         for name in tensors:
             object.__delattr__(module, name)
         module._parameters |= kept
+
+
+@pytest.mark.parametrize("own", ["query", "key", "both"])
+@torch.no_grad()
+def test_a_shared_table_is_read_by_projections_of_its_own(own):
+    scheme, x, where = made(width=6, **shared()).double(), torch.randn(2, 9, 6).double(), Geometry.full(9)
+    scheme.table.mul_(50)
+    variant = AttentionOptions(bias=True)
+    plain = Softmax(width=6, heads=HEADS, variant=variant).double()
+    mixer = Softmax(width=6, heads=HEADS, variant=variant, position_projections=own).double()
+    parts = {"query": mixer.position_query, "key": mixer.position_key}
+    assert {name for name, part in parts.items() if part is not None} == set(parts if own == "both" else [own])
+    mixer.load_state_dict(plain.state_dict(), strict=False)
+    for rows, name in enumerate(parts):
+        if parts[name] is not None:
+            # those of the tokens give what they give
+            parts[name].weight.copy_(plain.project.weight.split(6)[rows])
+            parts[name].bias.copy_(plain.project.bias.split(6)[rows])
+    assert torch.allclose(mixer(x, scheme.at(where))[0], plain(x, scheme.at(where))[0], atol=1e-12)
+    for part in filter(None, parts.values()):
+        part.weight.mul_(-1)
+    assert not torch.allclose(mixer(x, scheme.at(where))[0], plain(x, scheme.at(where))[0], atol=1e-3)
+
+
+def test_projections_that_no_scheme_uses_are_refused(untyped):
+    x, where = torch.randn(1, 3, 6), Geometry.full(3)
+    mixer = Softmax(width=6, heads=2, position_projections="key")
+    for scheme in (made(width=6), Learned(width=6, max_length=4)):
+        at = scheme.at(where)
+        at.embed(x)
+        with pytest.raises(
+            ValueError, match=r"serve a scheme with the hook `bind_projections`; got .*; leave them out"
+        ):
+            mixer(x, at)
+    with pytest.raises(ValueError, match="no option position_projections is named 'value'; there are: both, key"):
+        Softmax(width=6, heads=2, position_projections="value")
+
+
+@torch.no_grad()
+def test_a_sum_binds_the_projections_of_a_layer_to_its_parts():
+    learned, scheme = Learned(width=6, max_length=9).double(), made(width=6, **shared()).double()
+    scheme.table.mul_(50)
+    mixer, where = Softmax(width=6, heads=HEADS).double(), Geometry.full(9)
+    x, both = torch.randn(2, 9, 6).double(), Sum(learned, scheme)
+    at = both.at(where)
+    moved = at.embed(x)
+    assert torch.equal(moved, x + learned.table)
+    assert torch.allclose(mixer(moved, at)[0], mixer(moved, scheme.at(where))[0], atol=1e-12)
+    # a bound copy leaves the sum as it was
+    assert "bind_projections" in both.hooks
+    assert not both.bound
 
 
 def test_a_shared_table_without_projections_is_refused(untyped):

@@ -134,6 +134,8 @@ def write_member(name: str, options: Mapping[str, Any]) -> str:
 
 def writable_value(value: Any) -> Any:
     """Return the value of an option as `write_member` takes it."""
+    if value is None:
+        return "none"
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple) and all(isinstance(x, int | float) for x in value):

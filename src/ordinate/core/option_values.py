@@ -81,7 +81,9 @@ def _read_union(kinds: Sequence[Any], value: Any, strict: bool) -> Any:
 
 
 def _read_none(value: Any, strict: bool) -> None:
-    return _accepted(value is None, value, "give none")
+    # on a command line, and in the text of a scheme, where the usual value is another
+    written = isinstance(value, str) and value.lower() == "none" and not strict
+    return _accepted(value is None or written, None, "give none")
 
 
 def _read_bool(value: Any, strict: bool) -> bool:

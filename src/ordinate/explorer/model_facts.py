@@ -47,6 +47,7 @@ READ_OPTIONS |= {"rotary_dim", "layout", "spectrum"}
 SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "head": ("next_token",),
     "norm_position": ("pre", "parallel", "shared"),
+    "feedforward": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"),
     "layer_scale": (None,),
     "first_norm": (True,),
     "blocks": ("plain",),

@@ -1,13 +1,17 @@
 """Multi-head softmax attention."""
 
 from dataclasses import replace
+from typing import Literal, get_args
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_known
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import ALL_HOOKS, KVCache, UsesProjections
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.ops.linear_layer import Linear
 from ordinate.ops.relative import Projection
 from ordinate.schemes._scheme import Placed
+
+PositionProjections = Literal["query", "key", "both"]
 
 
 class Softmax(AttentionMixer):
@@ -23,6 +27,12 @@ class Softmax(AttentionMixer):
         dropout: dropout probability of the attention weights.
         variant: further options: biases, QK norm, soft-capping, sinks. On a command line
             `softmax:variant.qk_norm=true,variant.softcap=50`.
+        position_projections: which projections of its own there are for the embeddings of relative positions, in a
+            scheme with the hook `bind_projections` (deberta with `version.shared`): `query`, `key` or `both`; others
+            are those of the tokens. None: all are.
+
+    Raises:
+        ValueError: sizes that do not fit, unknown projections, or projections that the scheme does not use.
     Source: Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762; grouped queries from Ainslie et al.
         2023, GQA, https://arxiv.org/abs/2305.13245.
     Departs: no biases in the projections unless the variant says so.
@@ -39,12 +49,19 @@ class Softmax(AttentionMixer):
         head_width: int | None = None,
         dropout: float = 0.0,
         variant: AttentionOptions | None = None,
+        position_projections: PositionProjections | None = None,
     ) -> None:
         variant = AttentionOptions() if variant is None else variant
         if variant.head_width is None and head_width is not None:
             # the head width of the model applies unless the variant sets its own
             variant = replace(variant, head_width=head_width)
         super().__init__(width, heads, kv_heads, dropout, variant)
+        if position_projections is not None:
+            need_known("option position_projections", position_projections, get_args(PositionProjections))
+        self.position_query, self.position_key = (
+            Linear(width, self.widths[0], bias=variant.bias) if position_projections in (name, "both") else None
+            for name in ("query", "key")
+        )
 
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
         """Compute self-attention, with the scheme bound to the projections of this layer if it needs them."""
@@ -53,7 +70,14 @@ class Softmax(AttentionMixer):
     def _bound(self, at: Placed) -> Placed:
         """Bind the scheme to the query and key projections of this layer if it uses the `bind_projections` hook."""
         given: object = at.scheme
+        own = (self.position_query, self.position_key)
         if "bind_projections" not in at.scheme.hooks or not isinstance(given, UsesProjections):
+            need(
+                own == (None, None),
+                "position_projections serve a scheme with the hook `bind_projections`",
+                f"got {type(given).__name__}",
+                "leave them out, or give the scheme deberta:version.shared=true",
+            )
             return at
         queries, keys, _ = self.widths
         came = f"got widths {queries} and {keys}"
@@ -65,5 +89,8 @@ class Softmax(AttentionMixer):
         )
         weights, bias = self.project.weight.split(self.widths), self.project.bias
         biases = (None, None, None) if bias is None else bias.split(self.widths)
-        query, key = (Projection(weights[part], biases[part]) for part in range(2))
+        query, key = (
+            Projection(weight, bias) if other is None else Projection(other.weight, other.bias)
+            for weight, bias, other in zip(weights[:2], biases[:2], own, strict=True)
+        )
         return Placed(given.bind_projections(query, key), at.where)

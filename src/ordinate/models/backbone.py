@@ -151,7 +151,7 @@ class Backbone(LayerStack):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
-        self.tokens = nn.Embedding(shape.vocabulary, shape.width - self.first_scheme.appended_width)
+        self.tokens = nn.Embedding(shape.vocabulary, shape.table_width - self.first_scheme.appended_width)
 
     def embed_tokens(self, ids: Ids) -> Tokens:
         """Token embeddings, without position embeddings."""

@@ -1,30 +1,24 @@
 """Bidirectional encoder (BERT), with a head for masked tokens, classes or answers, a pooler, or none."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need, need_known
+from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Ids, Logits, Tokens
+from ordinate.core.tensors import need_size
 from ordinate.data.batch import Batch
+from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.backbone import Backbone
 from ordinate.models.block import Block
-from ordinate.models.feedforward import ACTIVATIONS, Activation
+from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.saved_model import SavedModel
-from ordinate.models.shape import Shape
 from ordinate.models.text_head import (
     CLASSIFIERS,
-    ENCODER_HEADS,
-    POOLS,
-    READERS,
-    EncoderHead,
-    Pool,
-    check_labels,
     class_count,
     mean_pool,
     need_head,
@@ -32,65 +26,7 @@ from ordinate.models.text_head import (
     text_mask,
     token_mask,
 )
-
-PoolActivation = Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"]
-POOL_ACTIVATIONS: dict[PoolActivation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
-
-
-@dataclass(frozen=True)
-class EncoderShape(Shape):
-    """Hyperparameters of an encoder: those of `Shape`, and these.
-
-    Args:
-        token_types: number of token types (segments, such as first and second sentence); 0: no token type embeddings.
-        head: `masked` predicts masked tokens; `pooler` computes a vector of the sequence, `classes` the class of the
-            sequence from that vector, `token_classes` the class of each token, `spans` the first and the last token
-            of an answer; `none`.
-        head_activation: activation function of the masked head, and of `head_transform`.
-        head_bias: whether the transform of the masked head, or `head_transform`, has a bias; logits always have one.
-        head_transform: whether a classifier reads norm(f(W x + b)), as the masked head does (ModernBERT), in place of
-            the pooler or of the hidden states.
-        pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
-        pool_activation: activation function of the pooler.
-        padding: padding token, where it is not the usual one and a published family depends on it (RoBERTa). Masks
-            come from the geometry.
-    """
-
-    token_types: int = 0
-    head: EncoderHead = "masked"
-    head_activation: Activation = "gelu"
-    head_bias: bool = True
-    head_transform: bool = False
-    pool: Pool = "first"
-    pool_activation: PoolActivation = "tanh"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need_known("head_activation", self.head_activation, ACTIVATIONS)
-        need_known("pool_activation", self.pool_activation, POOL_ACTIVATIONS)
-        need(
-            self.token_types >= 0,
-            "token_types must not be negative",
-            f"got {self.token_types}",
-            "give the number of token types",
-        )
-
-    def _check_head(self) -> None:
-        need_known("head", self.head, ENCODER_HEADS)
-        check_labels(self.head, self.labels)
-        need_known("pool", self.pool, POOLS)
-        need(
-            self.pool == "first" or self.head in ("pooler", "classes"),
-            "pool has an effect only with head='pooler' or head='classes'",
-            f"got pool={self.pool!r} with head={self.head!r}",
-            "leave it out",
-        )
-        need(
-            not self.head_transform or self.head in READERS,
-            f"head_transform is an option of the heads {', '.join(READERS)}",
-            f"got head={self.head!r}",
-            "leave it out",
-        )
+from ordinate.schemes._scheme import Placed
 
 
 class HeadTransform(nn.Module):
@@ -111,7 +47,7 @@ class HeadTransform(nn.Module):
 
 
 class MaskedTokenHead(HeadTransform):
-    """Masked-language-model head with tied embeddings: logits = table norm(f(W x + b)) + c.
+    """Masked-language-model head: logits = table norm(f(W x + b)) + c, with the token table or one of its own.
 
     Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
     """
@@ -119,18 +55,21 @@ class MaskedTokenHead(HeadTransform):
     def __init__(self, shape: EncoderShape, columns: int) -> None:
         # a scheme that appends columns leaves the token table narrower than the model
         super().__init__(shape, columns)
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
+        self.decoder = None if shape.tie_embeddings else nn.Linear(columns, shape.vocabulary, bias=False)
+        self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if shape.logit_bias else None
 
     def logits(self, x: Tokens, table: Float[Tensor, "vocabulary columns"]) -> Logits:
         """Logits over the vocabulary at each position."""
-        return nn.functional.linear(self(x), table, self.bias)
+        return nn.functional.linear(self(x), table if self.decoder is None else self.decoder.weight, self.bias)
 
 
 class Encoder(Backbone, SavedModel):
     """Bidirectional encoder: a contextual vector for each token.
 
-        x = norm(embedding_scale * table[ids] + kinds[token_types], with position embeddings);
-        layers of Block with full attention
+        x = norm(P (embedding_scale * table[ids] + kinds[token_types], with position embeddings));
+        layers of Block with full attention, or causal attention if the shape says so
+
+    P is the identity, or a linear map from `embedding_width` columns.
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Encoder.from_pretrained(folder)` reads them.
 
@@ -152,10 +91,15 @@ class Encoder(Backbone, SavedModel):
         seed = int(torch.randint(2**62, (), device="cpu"))
         super().__init__(shape)
         for block in self.blocks:
-            cast(Block, block).mixer.check_bidirectional()
+            mixer = cast(Block, block).mixer
+            (mixer.check_causal if shape.causal else mixer.check_bidirectional)()
+        if "embed" in self.first_scheme.hooks:
+            need_size("the token embeddings", self.first_scheme, "width", shape.table_width)
+        wide, narrow = shape.width, shape.table_width
+        self.widen_embeddings = None if narrow == wide else nn.Linear(narrow, wide, bias=False)
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
         self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
-        self.bend_pooled, count = POOL_ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
+        self.bend_pooled, count = ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
         pools = shape.head in ("pooler", "classes") and not shape.head_transform
         self.pooler = nn.Linear(shape.width, shape.width) if pools else None
         self.head_transform = HeadTransform(shape, shape.width) if shape.head_transform else None
@@ -173,14 +117,16 @@ class Encoder(Backbone, SavedModel):
         self.check_ids(ids)
         where = Geometry.full(ids.shape[1], device=ids.device) if where is None else where
         self.check_geometry(ids, where)
+        causal = cast(EncoderShape, self.shape).causal
         need(
-            not where.is_causal,
+            causal or not where.is_causal,
             "an encoder needs a bidirectional geometry",
             "got a causal one",
             "build it by Geometry.full, or with causal=False",
         )
-        placed, x = self.bind_schemes(where), self.embed_tokens(ids)
-        x, _ = self.run_layers(placed[0].embed(self._with_token_types(x, ids, token_types)), placed, None)
+        placed = self.bind_schemes(changed(where, is_causal=True) if causal else where)
+        x = self._embedded(self._with_token_types(self.embed_tokens(ids), ids, token_types), placed[0])
+        x, _ = self.run_layers(x, placed, None)
         real = token_mask(where)
         return x if real is None else x.masked_fill(~real[..., None], 0.0)
 
@@ -228,6 +174,13 @@ class Encoder(Backbone, SavedModel):
         """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
         need_head("span logits", self.shape.head, "spans")
         return span_logits(self._classified(self(ids, where, token_types)), text_mask(where))
+
+    def _embedded(self, x: Float[Tensor, "b n columns"], at: Placed) -> Tokens:
+        """Add position embeddings, and widen the token embeddings to the width of the model."""
+        if self.widen_embeddings is None:
+            return at.embed(x)
+        # other schemes may be built for the width of the model
+        return self.widen_embeddings(at.embed(x) if "embed" in at.scheme.hooks else x)
 
     def _pooled(self, x: Tokens, where: Geometry | None) -> Float[Tensor, "b width"]:
         real = text_mask(where)

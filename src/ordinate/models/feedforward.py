@@ -1,30 +1,43 @@
 """Feed-forward networks (MLPs) of transformer layers, plain or gated (GLU)."""
 
-from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
-from torch import Tensor, nn
-from torch.nn.functional import relu, silu
+from torch import nn
 
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.shapes import Tokens
-from ordinate.ops.gelu import gelu, gelu_tanh
+from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.ops.linear_layer import Linear
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
-"""Activation function."""
-FeedForwardKind = Literal["gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"]
+Gate = Literal[
+    "bilinear", "geglu", "geglu_tanh", "glu", "reglu", "swiglu", "gated_gelu_10", "gated_hardswish", "gated_laplace",
+    "gated_leaky_relu", "gated_mish", "gated_quick_gelu", "gated_relu2", "gated_relu6", "gated_sqrtsoftplus",
+    "gated_tanh",
+]  # fmt: skip
+"""Kind of gated linear unit."""
+FeedForwardKind = Literal[Activation, Gate]
 """Kind of feed-forward network: an activation function, or a gated linear unit."""
-
-
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "relu": relu,
-    "silu": silu,
+# those that the literature names have its names
+GATED: dict[Gate, Activation] = {
+    "bilinear": "linear",
+    "geglu": "gelu",
+    "geglu_tanh": "gelu_tanh",
+    "glu": "sigmoid",
+    "reglu": "relu",
+    "swiglu": "silu",
+    "gated_gelu_10": "gelu_10",
+    "gated_hardswish": "hardswish",
+    "gated_laplace": "laplace",
+    "gated_leaky_relu": "leaky_relu",
+    "gated_mish": "mish",
+    "gated_quick_gelu": "quick_gelu",
+    "gated_relu2": "relu2",
+    "gated_relu6": "relu6",
+    "gated_sqrtsoftplus": "sqrtsoftplus",
+    "gated_tanh": "tanh",
 }
-UNGATED: dict[FeedForwardKind, Callable[[Tensor], Tensor]] = {**ACTIVATIONS}
-GATED: dict[FeedForwardKind, Callable[[Tensor], Tensor]] = {"swiglu": silu, "geglu": gelu, "geglu_tanh": gelu_tanh}
+"""The activation function of each gated linear unit."""
+FEEDFORWARD_KINDS: tuple[FeedForwardKind, ...] = (*ACTIVATIONS, *GATED)
 
 
 class FeedForward(nn.Module):
@@ -34,7 +47,8 @@ class FeedForward(nn.Module):
         gated:  W_3 (f(W_1 x) * W_2 x),   [W_1; W_2] in one matrix, `widen`
 
     Args:
-        kind: f, and whether it is gated: gelu, gelu_tanh, relu, silu; swiglu (silu), geglu (gelu), geglu_tanh.
+        kind: f, or a gated linear unit with its f: swiglu (silu), geglu (gelu), geglu_tanh, reglu (relu), glu
+            (sigmoid), bilinear (linear); for others gated_ before the name of f.
         width: columns of the model.
         hidden: width of the hidden layer.
         bias: whether both linear layers have biases.
@@ -47,11 +61,11 @@ class FeedForward(nn.Module):
 
     def __init__(self, kind: FeedForwardKind, width: int, hidden: int, *, bias: bool = False) -> None:
         super().__init__()
-        need_known("feedforward", kind, {**UNGATED, **GATED})
+        need_known("feedforward", kind, FEEDFORWARD_KINDS)
         for name, value in (("width", width), ("hidden", hidden)):
             need_positive(name, value)
         self.gated = kind in GATED
-        self.bend = GATED[kind] if self.gated else UNGATED[kind]
+        self.bend = ACTIVATIONS[GATED[cast(Gate, kind)] if self.gated else cast(Activation, kind)]
         self.widen = Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
         self.narrow = Linear(hidden, width, bias=bias)
 

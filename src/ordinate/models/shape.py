@@ -24,7 +24,7 @@ from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
-from ordinate.models.feedforward import GATED, UNGATED, FeedForward, FeedForwardKind, default_hidden_width
+from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForward, FeedForwardKind, default_hidden_width
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
 from ordinate.ops.rms_norm import RMSNorm
@@ -75,7 +75,7 @@ class Shape:
         norm: `rms` or `layer`.
         norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
         norm_position: `pre`, `post` (original transformer), `parallel` (GPT-NeoX), `shared` (GPT-J).
-        feedforward: `gelu`, `gelu_tanh`, `relu`, `silu`, or gated `swiglu`, `geglu`, `geglu_tanh`.
+        feedforward: an activation function, or a gated linear unit such as `swiglu` or `geglu`: see `FeedForward`.
         hidden: hidden width of the feed-forward; None: 4 width, or 8/3 width if gated.
         bias: which parts have biases: `norm` (of `layer`), `feedforward`, `head`. Attention biases are an option of
             the mixer: `mixer="softmax:variant.bias=true"`.
@@ -142,7 +142,7 @@ class Shape:
         for kind, name, known in (
             ("norm", self.norm, NORMS),
             ("norm_position", self.norm_position, BLOCK_CLASSES),
-            ("feedforward", self.feedforward, {**UNGATED, **GATED}),
+            ("feedforward", self.feedforward, FEEDFORWARD_KINDS),
             ("blocks", self.blocks, RUNNERS),
             *(("bias location", place, BIAS_LOCATIONS) for place in self.bias),
         ):
@@ -168,6 +168,11 @@ class Shape:
     def has_token_table(self) -> bool:
         """Whether its inputs are tokens with an embedding each."""
         return True
+
+    @property
+    def table_width(self) -> int:
+        """Columns of the token table, those that a scheme appends included."""
+        return self.width
 
     @property
     def table_std(self) -> float:
@@ -243,12 +248,16 @@ class Shape:
         """Build the cross-attention mixer of a layer; None: no cross-attention."""
         return None
 
+    def block_class(self, layer: int) -> Callable[..., Block]:
+        """Return what makes a layer, counted from 0, of its parts."""
+        return BLOCK_CLASSES[self.norm_position]
+
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
         inner = FeedForward(self.feedforward, self.width, self.hidden_width, bias="feedforward" in self.bias)
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         norm, width = self.make_norm, self.width
-        made = BLOCK_CLASSES[self.norm_position](mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
+        made = self.block_class(layer)(mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made

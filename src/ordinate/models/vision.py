@@ -1,6 +1,6 @@
 """Vision transformer (ViT)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -13,6 +13,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import in_float64, need_device, need_tensor, on_device, widest_float
 from ordinate.data.batch import Batch
+from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.backbone import LayerStack
 from ordinate.models.block import Block
 from ordinate.models.saved_model import SavedModel
@@ -39,6 +40,8 @@ class VisionShape(Shape):
         registers: number of register tokens, extra learned tokens after the class token.
         class_position: whether the class token has a learned position embedding of its own (ViT).
         head: `classes` predicts the class, `pooler` computes a vector from the class token; `none`.
+        pool_width: columns of the vector of the pooler; None: `width`.
+        pool_activation: activation function of the pooler.
         grid: positions of patches in images of other sizes. `stretched`: the image is mapped onto the training grid,
             so patches get fractional positions, and tables are interpolated. `counted`: rows and columns count from
             0.
@@ -55,6 +58,8 @@ class VisionShape(Shape):
     registers: int = 0
     class_position: bool = False
     head: VisionHead = "classes"
+    pool_width: int | None = None
+    pool_activation: Activation = "tanh"
     grid: GridMode = "stretched"
     labels: tuple[str, ...] = ()
 
@@ -92,6 +97,11 @@ class VisionShape(Shape):
         )
         self.patch_grid(*self.image)
 
+    def with_defaults(self) -> "VisionShape":
+        """Return a copy with all defaults filled in."""
+        full = super().with_defaults()
+        return replace(full, pool_width=None if self.pool_width == self.width else self.pool_width)
+
     @property
     def has_token_table(self) -> bool:
         """Whether its inputs are tokens with an embedding each: no, patches are projected."""
@@ -110,6 +120,16 @@ class VisionShape(Shape):
 
     def _check_head(self) -> None:
         need_known("head", self.head, get_args(VisionHead))
+        need_known("pool_activation", self.pool_activation, ACTIVATIONS)
+        if self.pool_width is not None:
+            need_whole("pool_width", self.pool_width)
+            need_positive("pool_width", self.pool_width)
+        need(
+            self.head == "pooler" or (self.pool_width is None and self.pool_activation == "tanh"),
+            "pool_width and pool_activation are options of head='pooler'",
+            f"got {self.pool_width} and {self.pool_activation} with head={self.head!r}",
+            "leave them out",
+        )
         need(
             len(self.labels) in (0, self.vocabulary),
             "labels needs a name for each class, or none at all",
@@ -172,7 +192,9 @@ class VisionTransformer(LayerStack, SavedModel):
         self.patches = nn.Linear(pixels, shape.width - self.first_scheme.appended_width)
         self.lead = nn.Embedding(shape.leading_tokens, shape.width) if shape.leading_tokens else None
         self.class_position = nn.Embedding(1, shape.width) if shape.class_position else None
-        self.pooler = nn.Linear(shape.width, shape.width) if shape.head == "pooler" else None
+        columns = shape.width if shape.pool_width is None else shape.pool_width
+        self.pooler = nn.Linear(shape.width, columns) if shape.head == "pooler" else None
+        self.bend_pooled = ACTIVATIONS[shape.pool_activation]
         read = shape.width * (2 if shape.pool == "both" else 1)
         head = shape.head == "classes"
         self.head = nn.Linear(read, shape.vocabulary, bias="head" in shape.bias) if head else None
@@ -213,10 +235,10 @@ class VisionTransformer(LayerStack, SavedModel):
         """Class logits of a batch."""
         return self.logits(self(batch.inputs))
 
-    def pool(self, x: Tokens) -> Float[Tensor, "b width"]:
-        """Pooled vector of each image, from its class token: tanh(W x_0 + b)."""
+    def pool(self, x: Tokens) -> Float[Tensor, "b columns"]:
+        """Pooled vector of each image, from its class token: f(W x_0 + b), f as `pool_activation` of the shape."""
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
-        return torch.tanh(cast(nn.Linear, self.pooler)(x[:, 0]))
+        return self.bend_pooled(cast(nn.Linear, self.pooler)(x[:, 0]))
 
     def _where(self, rows: int, columns: int, device: torch.device) -> Geometry:
         """Geometry of an image: class token and registers at the centre, then the patches, on the training grid."""

@@ -68,9 +68,8 @@ def signed_log_buckets(offset: Int[Tensor, "*shape"], *, buckets: int, max_dista
     """
     middle = buckets // 2
     distance = offset.abs()
-    grown = (
-        torch.log(in_float64(distance.clamp(min=1)) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)
-    )
+    base = math.log((max_distance - 1) / middle) if max_distance > 1 else -math.inf
+    grown = torch.log(in_float64(distance.clamp(min=1)) / middle) / base * (middle - 1)
     # at a bucket edge the logarithm is a whole number, which rounding can leave just above it
     far = offset.sign() * (middle + on_device(torch.ceil(grown - 1e-9), torch.int64, offset.device))
     return torch.where(distance <= middle, offset, far)

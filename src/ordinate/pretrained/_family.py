@@ -10,11 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known
+from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.feedforward import FeedForwardKind
+from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
@@ -91,6 +92,14 @@ class StackedPair(TensorRule):
 
     def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
         return list(tensor.chunk(2))
+
+
+class FirstOf(TensorRule):
+    """A tensor that the checkpoint has under several names, of which the first counts."""
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        # a file has no two names for the same memory
+        return [tensor.clone() for _ in self.theirs]
 
 
 class InterleavedQKV(TensorRule):
@@ -192,6 +201,10 @@ class Family(ABC):
         """Return the `position_ids` of transformers for positions that count from 0."""
         return positions
 
+    def ignored(self, shape: Shape) -> tuple[str, ...]:
+        """Return suffixes of checkpoint tensors that are ignored unless a rule reads them."""
+        return self.ignored_suffixes
+
     def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:  # noqa: B027  (most have none)
         """Raise a ValueError unless what the model computes is stored as computed, where a checkpoint has it."""
 
@@ -234,23 +247,19 @@ def activation_kind(
     return known[config[key]]
 
 
-HF_ACTIVATIONS: Mapping[str, FeedForwardKind] = {
-    "gelu": "gelu",
+HF_ACTIVATIONS: Mapping[str, Activation] = {
+    **{name: name for name in ACTIVATIONS if name != "gelu_tanh"},
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
-    "gelu_python": "gelu",
     "gelu_python_tanh": "gelu_tanh",
     "gelu_accurate": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
+    "gelu_python": "gelu",
     "swish": "silu",
 }
-"""Activation names of transformers and the feed-forward kinds they correspond to."""
-_GATED: Mapping[FeedForwardKind, FeedForwardKind] = {"gelu": "geglu", "gelu_tanh": "geglu_tanh", "silu": "swiglu"}
-HF_GATES: Mapping[str, FeedForwardKind] = {
-    name: _GATED[kind] for name, kind in HF_ACTIVATIONS.items() if kind in _GATED
-}
+"""Activation names of transformers, and ours; those with parameters of their own (prelu, xielu) are missing."""
+_GATES: Mapping[Activation, FeedForwardKind] = {activation: gate for gate, activation in GATED.items()}
+HF_GATES: Mapping[str, FeedForwardKind] = {name: _GATES[kind] for name, kind in HF_ACTIVATIONS.items()}
 """The same for families with a gated feed-forward."""
 
 

@@ -1,6 +1,5 @@
 """Base class of BERT-like encoders."""
 
-from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
@@ -8,8 +7,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.checks import need
+from ordinate.models.activation import Activation
 from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import READERS, EncoderHead, TextHead
 from ordinate.pretrained._family import (
@@ -21,7 +20,7 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_settings,
 )
-from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
+from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings, masked_logit_rules
 
 MIXER = "softmax:variant.bias=true"
 
@@ -29,7 +28,8 @@ MIXER = "softmax:variant.bias=true"
 class BertLike(Family):
     """BERT-like encoders: learned absolute positions, token types, post-norm, biases in every layer.
 
-    Must: `model_type`, `prefix`, `masked_lm_class`, `base_class` and `masked_lm_rules`.
+    Must: `model_type`, `prefix`, `masked_lm_class`, `causal_lm_class`, `base_class`, `masked_transform`,
+        `masked_norm` and `masked_logits`.
     May: `classifier_rules`, `head_activation`, `position_offset`, `position_rule`, `padding`.
     """
 
@@ -52,10 +52,21 @@ class BertLike(Family):
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-12,
         "type_vocab_size": 2,
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
         "architectures": (),
     }
     masked_lm_class: ClassVar[str]
     """The transformers class with a masked-LM head."""
+    causal_lm_class: ClassVar[str]
+    """The transformers class with the same head, for `is_decoder`."""
+    masked_transform: ClassVar[str]
+    """Name of the linear layer of the masked-LM head."""
+    masked_norm: ClassVar[str]
+    """Name of its norm."""
+    masked_logits: ClassVar[str]
+    """Name of what has its bias and its decoder."""
     base_class: ClassVar[str]
     """The transformers class with a pooler."""
     head_activation: ClassVar[Activation | None] = None
@@ -63,10 +74,11 @@ class BertLike(Family):
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head by the class that config.json names, and by the tensors."""
-        there, named = self.masked_lm_rules()[0].theirs[0] in names, config["architectures"]
+        there, named = f"{self.masked_transform}.weight" in names, config["architectures"]
         pooler = any(name.endswith("pooler.dense.weight") for name in names)
         # the class for pre-training has a masked-LM head and one for the next sentence
-        masked = there and (not named or named[0] in (self.masked_lm_class, f"{self.base_class[:-5]}ForPreTraining"))
+        classes = (self.masked_lm_class, self.causal_lm_class, f"{self.base_class[:-5]}ForPreTraining")
+        masked = there and (not named or named[0] in classes)
         head = "masked" if masked else "pooler" if pooler else "none"
         return {**config, "head": head_classes(self.base_class).get(named[0] if named else "", head)}
 
@@ -81,9 +93,13 @@ class BertLike(Family):
         """Return the tensor mappings of the pooler."""
         return linear_rules("pooler", f"{self.prefix}pooler.dense", bias=True)
 
-    @abstractmethod
-    def masked_lm_rules(self) -> Sequence[TensorRule]:
+    def masked_lm_rules(self, shape: EncoderShape) -> Sequence[TensorRule]:
         """Return the tensor mappings of the masked-LM head."""
+        return [
+            *linear_rules("masked.transform", self.masked_transform, bias=True),
+            *linear_rules("masked.norm", self.masked_norm, bias=True),
+            *masked_logit_rules(shape, f"{self.masked_logits}.bias", f"{self.masked_logits}.decoder"),
+        ]
 
     def position_offset(self, padding: int | None) -> int:
         """Return the row of the position table that the first token takes."""
@@ -105,7 +121,7 @@ class BertLike(Family):
         return (named | {"masked": self.masked_lm_class}).get(shape.head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
-        need_settings(self, config, is_decoder=False, position_embedding_type="absolute", tie_word_embeddings=True)
+        need_settings(self, config, add_cross_attention=False)
         activation, padding = activation_kind(config, "hidden_act"), self.padding(config)
         return EncoderShape(
             vocabulary=config["vocab_size"],
@@ -123,6 +139,8 @@ class BertLike(Family):
             bias=("norm", "feedforward"),
             embedding_norm=True,
             token_types=config["type_vocab_size"],
+            causal=config["is_decoder"],
+            tie_embeddings=config["tie_word_embeddings"] or config["head"] != "masked",
             head=cast(EncoderHead, config["head"]),
             head_activation=self.head_activation or cast(Activation, activation),
             labels=head_labels(config["head"], config),
@@ -136,7 +154,8 @@ class BertLike(Family):
             f"got {type(shape).__name__}, {shape.scheme_spec}, {shape.mixer_spec}",
             "use save_pretrained instead",
         )
-        padding, kinds = cast(EncoderShape, shape).padding, cast(EncoderShape, shape).token_types
+        top = cast(EncoderShape, shape)
+        padding, kinds = top.padding, top.token_types
         came = f"got token_types={kinds}"
         need(kinds > 0, f"a {self.model_type} has token types", came, "use save_pretrained instead")
         return {
@@ -151,6 +170,8 @@ class BertLike(Family):
             "layer_norm_eps": shape.norm_eps,
             "hidden_act": activation_name(shape.feedforward),
             "type_vocab_size": kinds,
+            "is_decoder": top.causal,
+            "tie_word_embeddings": top.tie_embeddings,
             **head_settings(shape),
         }
 
@@ -172,4 +193,4 @@ class BertLike(Family):
         ]
         if top.head in READERS:
             return [*rules, *self.classifier_rules(top.head)]
-        return [*rules, *{"masked": self.masked_lm_rules(), "pooler": self.pooler_rules(), "none": []}[top.head]]
+        return [*rules, *{"masked": self.masked_lm_rules(top), "pooler": self.pooler_rules(), "none": []}[top.head]]

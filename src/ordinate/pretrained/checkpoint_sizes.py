@@ -21,7 +21,7 @@ DIMENSIONS = frozenset(
      "num_attention_heads", "num_key_value_heads", "n_head", "n_heads", "num_heads", "type_vocab_size",
      "decoder_vocab_size", "decoder_ffn_dim", "encoder_ffn_dim", "decoder_attention_heads",
      "encoder_attention_heads", "rotary_dim", "width", "hidden", "heads", "kv_heads", "head_width", "vocabulary",
-     "source_vocabulary"}
+     "source_vocabulary", "embedding_width"}
 )  # fmt: skip
 
 

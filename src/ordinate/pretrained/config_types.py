@@ -28,13 +28,22 @@ OPTIONAL: Mapping[str, Any] = {
     "layer_types": list[str] | None,
     "dense_act_fn": str,
     "is_gated_act": bool,
+    "embedding_size": int,
     "pos_att_type": list[str] | str | None,
     "architectures": list[str] | None,
     "id2label": dict[str, str] | None,
 }  # fmt: skip
 """Types of keys that have several."""
 NO_COUNTS = frozenset(
-    {"pad_token_id", "eos_token_id", "decoder_start_token_id", "max_window_layers", "num_register_tokens"}
+    {
+        "pad_token_id",
+        "eos_token_id",
+        "decoder_start_token_id",
+        "max_window_layers",
+        "num_register_tokens",
+        "pooler_output_size",
+        "local_attention",
+    }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
 COUNTED = (int, int | None, int | PAIR)

@@ -1,5 +1,6 @@
 """Base class of DINOv2, with and without registers."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,13 +21,26 @@ class DinoLike(VitLike):
         "use_swiglu_ffn": False,
     }
 
+    def shape(self, config: Mapping[str, Any]) -> VisionShape:
+        made = super().shape(config)
+        rows, columns = made.patch_grid(*made.image)
+        need(
+            rows == columns or math.isqrt(rows * columns) ** 2 != rows * columns,
+            f"the image_size of a {self.model_type} must not have a square number of patches in a rectangle: "
+            "transformers takes its table for that of a square",
+            f"got {rows} by {columns} patches",
+            "load another checkpoint",
+        )
+        return made
+
     def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the LayerScale and feed-forward fields: SwiGLU in the largest models."""
         gated, wide = config["use_swiglu_ffn"], int(config["hidden_size"] * config["mlp_ratio"])
         return {
             "feedforward": "swiglu" if gated else activation_kind(config, "hidden_act"),
             "hidden": _gated(wide) if gated else wide,
-            "layer_scale": config["layerscale_value"],
+            # an initial value: the checkpoint has the trained ones
+            "layer_scale": config["layerscale_value"] if config["layerscale_value"] > 0 else 1.0,
             "pool": "both",
         }
 

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
+from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS, READERS, EncoderHead, TextHead
+from ordinate.pretrained._family import FirstOf, TensorRule
 from ordinate.pretrained.class_labels import class_labels, label_settings
 
 CLASS_ENDS: Mapping[TextHead, str] = {
@@ -47,3 +49,17 @@ def head_labels(head: TextHead, config: Mapping[str, Any]) -> tuple[str, ...]:
 def head_settings(shape: Shape) -> dict[str, Any]:
     """Return the config.json keys of the class names of a model, if it has any."""
     return label_settings(shape.labels) if shape.labels else {}
+
+
+def masked_logit_rules(shape: EncoderShape, bias: str, decoder: str) -> list[TensorRule]:
+    """Return the tensor mappings of the logits of masked tokens, behind the transform.
+
+    Args:
+        shape: hyperparameters.
+        bias: name of the bias in checkpoints whose decoder is tied to the token table.
+        decoder: name of the decoder, which otherwise has a weight and a bias of its own, and the other is unused.
+    """
+    if shape.tie_embeddings:
+        return [TensorRule("masked.bias", (bias,))]
+    own = TensorRule("masked.decoder.weight", (f"{decoder}.weight",))
+    return [own, FirstOf("masked.bias", (f"{decoder}.bias", bias))]

@@ -9,7 +9,7 @@ import torch
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape, VisionTransformer
-from ordinate.pretrained._family import Family, StackedQKV, TensorRule, Weight, linear_rules, need_usual
+from ordinate.pretrained._family import Family, StackedQKV, TensorRule, Weight, linear_rules
 from ordinate.pretrained.class_labels import class_labels, label_settings, numbered_labels
 
 # with and without a bias of the QKV projection; the output projection always has one
@@ -117,13 +117,15 @@ class VitLike(Family):
         return self.classifier_class if cast(VisionShape, shape).head == "classes" else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> VisionShape:
-        need_usual(self, config, head_dim=config["hidden_size"] // config["num_attention_heads"])
+        width, heads = config["hidden_size"], config["num_attention_heads"]
+        size = width // heads if config.get("head_dim") is None else config["head_dim"]
         labels = class_labels(config)
         given: dict[str, Any] = {
             "vocabulary": len(labels),
-            "width": config["hidden_size"],
+            "width": width,
             "layers": config["num_hidden_layers"],
-            "heads": config["num_attention_heads"],
+            "heads": heads,
+            "head_width": None if size * heads == width else size,
             "scheme": self.scheme,
             "mixer": BIASED if config["qkv_bias"] else PLAIN,
             "norm": "layer",
@@ -154,6 +156,7 @@ class VitLike(Family):
             "hidden_size": vision.width,
             "num_hidden_layers": vision.layers,
             "num_attention_heads": vision.heads,
+            **({} if vision.head_width is None else {"head_dim": vision.head_width}),
             "qkv_bias": vision.mixer_spec == BIASED,
             "layer_norm_eps": vision.norm_eps,
             "image_size": vision.image[0] if len(set(vision.image)) == 1 else list(vision.image),

@@ -200,10 +200,10 @@ def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:
     return same
 
 
-def _canonical_plan(plan: SchemeSpec, shape: Shape) -> list[tuple[str, dict[str, object]]]:
-    """Return the scheme of each layer, with all options."""
-    entries = plan.entries
-    return [_canonical_scheme(entries[layer % len(entries)], shape) for layer in range(shape.layers)]
+def _canonical_plan(plan: SchemeSpec, shape: Shape) -> list[list[tuple[str, dict[str, object]]]]:
+    """Return the schemes of each layer, with all options."""
+    layers = [plan.split_schemes(layer) for layer in range(shape.layers)]
+    return [[_canonical_scheme(single, shape) for single in singles] for singles in layers]
 
 
 def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:
@@ -270,7 +270,8 @@ def _class_remedy(family: Family, model: Model, usual: str) -> str:
 
 
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
-    extra = [name for name in tensors if name not in used and not name.endswith(family.ignored_suffixes or ("\0",))]
+    ignored = family.ignored(model.shape) or ("\0",)
+    extra = [name for name in tensors if name not in used and not name.endswith(ignored)]
     # a tied head, with its bias, or the embedding of one side, may be stored again beside what it is tied to
     for rule in family.all_rules(model.shape):
         if rule.ours in TIED:

@@ -1,8 +1,9 @@
 """Composed schemes: several in every head (sum), or a different one for each group of heads."""
 
+import copy
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -23,7 +24,7 @@ from ordinate.core.shapes import (
     Weights,
 )
 from ordinate.ops.log_bias import LogBias
-from ordinate.ops.relative import RelativeVectors, add_vectors, concat_vectors
+from ordinate.ops.relative import Projection, RelativeVectors, add_vectors, concat_vectors
 from ordinate.schemes._scheme import HOOK_TARGETS, Encoder, Scheme
 
 MODEL_SIZES = ("width", "heads", "head_width")
@@ -39,6 +40,8 @@ class Composition(Scheme):
     def __init__(self, *parts: Scheme) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
+        # of a copy, the parts that are bound to the projections of a layer
+        self.bound: list[Scheme] = []
         self.axes = tuple(axes for axes in (1, 2, 3) if all(axes in part.axes for part in parts))
         need(
             bool(self.axes),
@@ -56,15 +59,15 @@ class Composition(Scheme):
         reaches = [part.bias_reach for part in parts if "bias" in part.hooks]
         known = [reach for reach in reaches if reach is not None]
         self.bias_reach = max(known) if known and len(known) == len(reaches) else None
-        # a size that any part was built for is required of the input of the whole
-        for part in parts:
+        # a size that any part was built for is required of the input of the whole; tokens concern those that embed
+        for part in sorted(parts, key=lambda part: "embed" in part.hooks):
             vars(self).update({size: vars(part)[size] for size in MODEL_SIZES if size in vars(part)})
         self.citation = "\n\n".join(dict.fromkeys(part.citation for part in parts))
 
     @property
     def members(self) -> list[Scheme]:
         """Parts as a list (`parts` is typed as a list of modules)."""
-        return [cast(Scheme, part) for part in self.parts]
+        return self.bound or [cast(Scheme, part) for part in self.parts]
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -111,6 +114,21 @@ class Sum(Composition):
         scorers = [type(part).__name__ for part in parts if "score" in part.hooks]
         came = f"got {' and '.join(scorers)}"
         need(len(scorers) < 2, "only one scheme can replace q.k by its own score", came, "leave one of them out")
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """Names of all hooks that any part uses, and `bind_projections` if one needs it."""
+        needed = any("bind_projections" in part.hooks for part in self.members)
+        return (*super().hooks, "bind_projections") if needed else super().hooks
+
+    def bind_projections(self, query: Projection, key: Projection) -> Scheme:
+        """Return a copy whose parts use the query and key projections of a layer, where they need them."""
+        bound = copy.copy(self)
+        bound.bound = [
+            cast(Any, part).bind_projections(query, key) if "bind_projections" in part.hooks else part
+            for part in self.members
+        ]
+        return bound
 
     def remap_positions(self, where: Geometry) -> Geometry:
         """Change the positions by each part in turn."""

@@ -1,6 +1,7 @@
 """DeBERTa: disentangled attention (He et al., 2021)."""
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -29,12 +30,15 @@ class DebertaVersion:
         shared: whether all layers share one table, which each layer projects by its own query and key projections, as
             published models of versions 2 and 3 do.
         norm_eps: epsilon of the layer norm applied to the table; None: no layer norm.
+        unordered: whether max_distance is at most half of the buckets. Offsets beyond that half then have buckets in
+            reverse order, as the published code computes them; published models do not have such sizes.
     """
 
     mirrored: bool = False
     rescale: bool = True
     shared: bool = False
     norm_eps: float | None = None
+    unordered: bool = False
 
 
 class Deberta(Scheme):
@@ -57,8 +61,8 @@ class Deberta(Scheme):
         terms: `c2p` (content to position: the second term), `p2c` (position to content: the third), or `both`.
         version: other differences between versions of the model.
     Raises:
-        ValueError: a size not above zero, unknown terms, an odd or too small number of buckets, a max_distance that
-            leaves no logarithmic bucket, or `mirrored` without p2c.
+        ValueError: a size not above zero, unknown terms, a single bucket, a max_distance that leaves no logarithmic
+            bucket unless the version is `unordered`, `unordered` without effect, or `mirrored` without p2c.
     Source: He et al. 2021, DeBERTa, equation 4, https://arxiv.org/abs/2006.03654; buckets from the published code of
         version 2. All but b, which is zero, are initialised normal with a standard deviation of 0.02, as there.
     Departs: unless the version has `shared`, each layer has its own table. No dropout, and no bias in K, which the
@@ -92,12 +96,13 @@ class Deberta(Scheme):
         sizes = {"width": width, "heads": heads, "head_width": head_width, "max_distance": max_distance}
         for name, value in sizes.items():
             need_positive(name, value)
-        _check_options(max_distance, buckets, terms, version.mirrored)
+        _check_options(max_distance, buckets, terms, version)
         self.width, self.heads, self.head_width = width, heads, head_width
         self.max_distance, self.buckets, self.mirrored = max_distance, buckets, version.mirrored
         self.share = (1 / (3 if terms == "both" else 2)) ** 0.5 if version.rescale else 1.0
         self.span = max_distance if buckets is None else buckets
         self.terms: DebertaTerms = terms
+        self.unordered = version.unordered
         self.shared, self.per_layer = version.shared, not version.shared
         self.table = nn.Parameter(torch.randn(2 * self.span, width) * 0.02)
         self.norm = None if version.norm_eps is None else nn.LayerNorm(width, eps=version.norm_eps)
@@ -147,7 +152,12 @@ class Deberta(Scheme):
         )
         asked = None if asked is None else asked * self.head_width**-0.5
         held = None if held is None else held * (self.share * self.head_width**-0.5)
-        return RelativeVectors(query_vectors=asked, key_vectors=held, reach=self.max_distance)
+        return RelativeVectors(query_vectors=asked, key_vectors=held, reach=self._reach)
+
+    @property
+    def _reach(self) -> float:
+        """Offset from which on all have one row."""
+        return math.inf if self.unordered else self.max_distance
 
     def _vectors(self, project: nn.Linear | Projection, dtype: torch.dtype) -> Float[Tensor, "h rows d"]:
         wide = torch.promote_types(dtype, torch.float32)
@@ -176,25 +186,28 @@ def _initialised(project: nn.Linear) -> nn.Linear:
     return project
 
 
-def _check_options(max_distance: int, buckets: int | None, terms: DebertaTerms, mirrored: bool) -> None:
+def _check_options(max_distance: int, buckets: int | None, terms: DebertaTerms, version: DebertaVersion) -> None:
     need_known("set of terms", terms, get_args(DebertaTerms))
     need(
-        not mirrored or terms != "c2p",
+        not version.mirrored or terms != "c2p",
         "mirrored applies to the p2c term only",
         "got terms='c2p'",
         "leave it out, or give terms='both'",
     )
     if buckets is None:
+        must, remedy = "unordered is an option of buckets", "leave version.unordered out"
+        need(not version.unordered, must, "got buckets=None", remedy)
         return
     need(
-        buckets >= 4 and buckets % 2 == 0,
-        "deberta needs an even number of at least 4 buckets",
+        buckets >= 2,
+        "deberta needs at least 2 buckets",
         f"got {buckets}",
         "256 is usual; None gives each offset its own embedding",
     )
-    need(
-        max_distance > buckets // 2 + 1,
-        "max_distance must exceed the single-offset buckets",
-        f"got {max_distance} with {buckets} buckets",
-        f"give more than {buckets // 2 + 1}",
-    )
+    single, came = buckets // 2, f"got {max_distance} with {buckets} buckets"
+    if version.unordered:
+        must = "unordered buckets need a max_distance of at most half of their number"
+        need(max_distance <= single, must, came, "leave version.unordered out, or give less")
+        return
+    must = "max_distance must exceed the single-offset buckets"
+    need(max_distance > single + 1, must, came, f"give more than {single + 1}")

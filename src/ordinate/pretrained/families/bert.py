@@ -1,10 +1,9 @@
 """BERT."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ordinate.core.checks import need
-from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.bert_like import BertLike
 
 NEXT_SENTENCE = "BertForNextSentencePrediction"
@@ -19,7 +18,11 @@ class Bert(BertLike):
     model_type = "bert"
     prefix = "bert."
     masked_lm_class = "BertForMaskedLM"
+    causal_lm_class = "BertLMHeadModel"
     base_class = "BertModel"
+    masked_transform = "cls.predictions.transform.dense"
+    masked_norm = "cls.predictions.transform.LayerNorm"
+    masked_logits = "cls.predictions"
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head; one for the next sentence only is refused (beside another head it is ignored)."""
@@ -31,11 +34,3 @@ class Bert(BertLike):
             f"load that in transformers as a {self.base_class}, and save it again, for its hidden states",
         )
         return super().complete_config(config, names)
-
-    def masked_lm_rules(self) -> Sequence[TensorRule]:
-        there = "cls.predictions"
-        return [
-            *linear_rules("masked.transform", f"{there}.transform.dense", bias=True),
-            *linear_rules("masked.norm", f"{there}.transform.LayerNorm", bias=True),
-            TensorRule("masked.bias", (f"{there}.bias",)),
-        ]

@@ -3,14 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from ordinate.core import catalog
-from ordinate.core.checks import need, need_known
-from ordinate.models.encoder import Encoder, EncoderShape, PoolActivation
-from ordinate.models.feedforward import Activation
+from ordinate.core.checks import need
+from ordinate.models.activation import Activation
+from ordinate.models.encoder import Encoder
+from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     Family,
     StackedQKV,
     TensorRule,
@@ -20,20 +19,24 @@ from ordinate.pretrained._family import (
     need_settings,
     need_usual,
 )
-from ordinate.pretrained.text_heads import encoder_head, head_classes, head_labels, head_settings
-from ordinate.schemes.deberta import Deberta
+from ordinate.pretrained.deberta_positions import mixer_line, position_settings, read_positions, scheme_line
+from ordinate.pretrained.text_heads import (
+    encoder_head,
+    head_classes,
+    head_labels,
+    head_settings,
+    masked_logit_rules,
+)
 
-MIXER = "softmax:variant.bias=true"
 BASE = "DebertaV2Model"
 HEADS = {"DebertaV2ForMaskedLM": "masked", **head_classes(BASE), BASE: "none"}
-TERMS = {"both": ["p2c", "c2p"], "c2p": ["c2p"], "p2c": ["p2c"]}
 
 
 class DebertaV2(Family):
     """DeBERTa-v2 and v3: disentangled attention over content and relative position, with one relative-position table
-    shared by all layers and projected by each layer's query and key projections.
+    shared by all layers and projected by each layer's query and key projections, or by projections of its own.
 
-    Checkpoints with a convolution after the first layer (`conv_kernel_size`) are refused.
+    The largest models of version 2 have a convolution beside the first layer.
 
     Source: He et al. 2021, https://arxiv.org/abs/2006.03654; version 3: He et al. 2023,
         https://arxiv.org/abs/2111.09543.
@@ -46,6 +49,10 @@ class DebertaV2(Family):
     # the pre-training heads of version 3
     ignored_suffixes = (
         "position_ids",
+        # of absolute positions that are not added, and of relative ones that are not used
+        "embeddings.position_embeddings.weight",
+        "encoder.LayerNorm.weight",
+        "encoder.LayerNorm.bias",
         *(
             f"{head}.{part}.{kind}"
             for head in ("lm_predictions.lm_head", "mask_predictions")
@@ -71,42 +78,40 @@ class DebertaV2(Family):
         "max_relative_positions": -1,
         "position_buckets": -1,
         "norm_rel_ebd": "none",
+        "embedding_size": None,
+        "conv_kernel_size": 0,
+        "conv_groups": 1,
+        "conv_act": "tanh",
+        "legacy": True,
+        "tie_word_embeddings": True,
         "pooler_hidden_act": "gelu",
         "architectures": (),
     }
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head by the class that config.json names, or by the tensors if it names none."""
-        return {**config, "head": encoder_head(config, HEADS, "cls.predictions.bias" in names)}
+        own = "cls.predictions.bias" if config["legacy"] else "lm_predictions.lm_head.bias"
+        return {**config, "head": encoder_head(config, HEADS, own in names)}
+
+    def ignored(self, shape: Shape) -> tuple[str, ...]:
+        table = ("encoder.rel_embeddings.weight",) if self.settings["relative_attention"] else ()
+        return (*self.ignored_suffixes, *table)
 
     def architecture(self, shape: Shape) -> str:
         named = {head: name for name, head in HEADS.items()}
         return named.get(shape.head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
-        width = config["hidden_size"]
-        need_settings(
-            self,
-            config,
-            relative_attention=True,
-            position_biased_input=False,
-            share_att_key=True,
-            conv_kernel_size=0,
-            embedding_size=width,
-            attention_head_size=width // config["num_attention_heads"],
-            legacy=True,
-            tie_word_embeddings=True,
-            is_decoder=False,
-        )
+        width, head, narrow = config["hidden_size"], config["head"], config["embedding_size"]
+        need_settings(self, config, attention_head_size=width // config["num_attention_heads"])
         activation = activation_kind(config, "hidden_act")
-        head = config["head"]
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=width,
             layers=config["num_hidden_layers"],
             heads=config["num_attention_heads"],
-            scheme=self._line(config),
-            mixer=MIXER,
+            scheme=scheme_line(config),
+            mixer=mixer_line(config),
             max_length=config["max_position_embeddings"],
             norm="layer",
             norm_eps=config["layer_norm_eps"],
@@ -116,40 +121,38 @@ class DebertaV2(Family):
             bias=("norm", "feedforward"),
             embedding_norm=True,
             token_types=config["type_vocab_size"],
+            embedding_width=None if narrow == width else narrow,
+            **self._convolution(config),
             head=head,
+            # the later head has no decoder of its own
+            tie_embeddings=head != "masked" or not config["legacy"] or config["tie_word_embeddings"],
             head_activation=cast(Activation, activation),
             pool_activation=self._pool_activation(config) if head == "classes" else "tanh",
             labels=head_labels(head, config),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        scheme = self._scheme(shape)
-        need(
-            isinstance(shape, EncoderShape) and shape.mixer_spec == MIXER and scheme is not None and scheme.shared,
-            f"a deberta-v2 must be an encoder with scheme deberta:version.shared=true and mixer {MIXER}",
-            f"got {type(shape).__name__}, {shape.scheme_spec}, {shape.mixer_spec}",
-            "use save_pretrained instead",
-        )
-        deberta = cast(Deberta, scheme)
+        must, came = "a deberta-v2 must be an encoder", f"got {type(shape).__name__}"
+        need(isinstance(shape, EncoderShape), must, came, "use save_pretrained instead")
+        top = cast(EncoderShape, shape)
         return {
             "architectures": [self.architecture(shape)],
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
+            "embedding_size": top.table_width,
             "num_hidden_layers": shape.layers,
             "num_attention_heads": shape.heads,
             "intermediate_size": shape.hidden_width,
             "max_position_embeddings": shape.max_length,
             "layer_norm_eps": shape.norm_eps,
             "hidden_act": activation_name(shape.feedforward),
-            "type_vocab_size": cast(EncoderShape, shape).token_types,
-            "relative_attention": True,
-            "position_biased_input": False,
-            "share_att_key": True,
-            "max_relative_positions": deberta.max_distance,
-            "position_buckets": deberta.buckets,
-            "pos_att_type": TERMS[deberta.terms],
-            "norm_rel_ebd": "none" if deberta.norm is None else "layer_norm",
-            **self._classifier_config(cast(EncoderShape, shape)),
+            "type_vocab_size": top.token_types,
+            "conv_kernel_size": top.convolution,
+            "conv_groups": top.convolution_groups,
+            "conv_act": activation_name(top.convolution_activation),
+            "tie_word_embeddings": top.tie_embeddings,
+            **position_settings(shape),
+            **self._classifier_config(top),
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
@@ -157,7 +160,6 @@ class DebertaV2(Family):
         parts = [f"{there}.attention.self.{part}_proj" for part in ("query", "key", "value")]
         rules = [
             TensorRule("tokens.weight", ("deberta.embeddings.word_embeddings.weight",)),
-            TensorRule("schemes.0.table", ("deberta.encoder.rel_embeddings.weight",)),
             *linear_rules("embedding_norm", "deberta.embeddings.LayerNorm", bias=True),
             *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=True),
             *linear_rules(f"{here}.mixer.out", f"{there}.attention.output.dense", bias=True),
@@ -166,49 +168,63 @@ class DebertaV2(Family):
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.output.dense", bias=True),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.output.LayerNorm", bias=True),
         ]
-        if cast(Deberta, self._scheme(shape)).norm is not None:
-            rules += linear_rules("schemes.0.norm", "deberta.encoder.LayerNorm", bias=True)
         if top.token_types:
             rules.append(TensorRule("kinds.weight", ("deberta.embeddings.token_type_embeddings.weight",)))
+        if top.table_width != top.width:
+            rules += linear_rules("widen_embeddings", "deberta.embeddings.embed_proj", bias=False)
+        if top.convolution:
+            rules += linear_rules("blocks.0.convolution.conv", "deberta.encoder.conv.conv", bias=True)
+            rules += linear_rules("blocks.0.convolution_norm", "deberta.encoder.conv.LayerNorm", bias=True)
+        return [*rules, *self._position_rules(shape), *self._head_rules(top)]
+
+    def _position_rules(self, shape: Shape) -> list[TensorRule]:
+        """Return the tensor mappings of the positions."""
+        found, rules = read_positions(shape), list[TensorRule]()
+        if found.learned:
+            table = "deberta.embeddings.position_embeddings.weight"
+            rules.append(TensorRule(f"{found.learned_name}.table", (table,)))
+        if found.relative is None:
+            return rules
+        rules.append(TensorRule(f"{found.relative_name}.table", ("deberta.encoder.rel_embeddings.weight",)))
+        if found.relative.norm is not None:
+            rules += linear_rules(f"{found.relative_name}.norm", "deberta.encoder.LayerNorm", bias=True)
+        for part in found.projections:
+            there = f"deberta.encoder.layer.{{}}.attention.self.pos_{part}_proj"
+            rules += linear_rules(f"blocks.{{}}.mixer.position_{part}", there, bias=True)
+        return rules
+
+    def _head_rules(self, top: EncoderShape) -> list[TensorRule]:
+        """Return the tensor mappings of a head."""
+        rules = list[TensorRule]()
         if top.head == "masked":
-            head = "cls.predictions"
-            rules += linear_rules("masked.transform", f"{head}.transform.dense", bias=True)
-            rules += linear_rules("masked.norm", f"{head}.transform.LayerNorm", bias=True)
-            rules.append(TensorRule("masked.bias", (f"{head}.bias",)))
+            legacy, early, later = self.settings.get("legacy", True), "cls.predictions", "lm_predictions.lm_head"
+            transform = f"{early}.transform" if legacy else later
+            rules += linear_rules("masked.transform", f"{transform}.dense", bias=True)
+            rules += linear_rules("masked.norm", f"{transform}.LayerNorm", bias=True)
+            rules += masked_logit_rules(top, f"{early if legacy else later}.bias", f"{early}.decoder")
         if top.head == "classes":
             rules += linear_rules("pooler", "pooler.dense", bias=True)
         if top.head == "spans":
             rules += linear_rules("classes", "qa_outputs", bias=True)
         return rules + (linear_rules("classes", "classifier", bias=True) if top.head in CLASSIFIERS else [])
 
-    def _pool_activation(self, config: Mapping[str, Any]) -> PoolActivation:
-        width = config["hidden_size"]
-        need_usual(self, config, pooler_hidden_size=width)
-        known = {**HF_ACTIVATIONS, "tanh": "tanh"}
-        need_known("pooler_hidden_act", config["pooler_hidden_act"], known)
-        return cast(PoolActivation, known[config["pooler_hidden_act"]])
+    def _convolution(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a shape that describe the convolution; of none, other keys have no effect."""
+        if config["conv_kernel_size"] < 1:
+            return {}
+        must, came = "conv_kernel_size must be odd", f"got {config['conv_kernel_size']}"
+        need(config["conv_kernel_size"] % 2 == 1, must, came, "load another checkpoint")
+        return {
+            "convolution": config["conv_kernel_size"],
+            "convolution_groups": config["conv_groups"],
+            "convolution_activation": activation_kind(config, "conv_act"),
+        }
+
+    def _pool_activation(self, config: Mapping[str, Any]) -> Activation:
+        need_usual(self, config, pooler_hidden_size=config["hidden_size"])
+        return cast(Activation, activation_kind(config, "pooler_hidden_act"))
 
     def _classifier_config(self, shape: EncoderShape) -> dict[str, Any]:
         """Return the config.json keys of a classifier."""
-        known = {**HF_ACTIVATIONS, "tanh": "tanh"}
-        act = next(name for name, kind in known.items() if kind == shape.pool_activation)
+        act = activation_name(shape.pool_activation)
         return head_settings(shape) | ({"pooler_hidden_act": act} if shape.head == "classes" else {})
-
-    def _line(self, config: Mapping[str, Any]) -> str:
-        """Return the scheme spec of a config.json."""
-        given = config["pos_att_type"] or ()
-        kinds = sorted(kind.strip() for kind in given.lower().split("|")) if isinstance(given, str) else sorted(given)
-        terms = next((ours for ours, theirs in TERMS.items() if sorted(theirs) == kinds), None)
-        need(terms is not None, "pos_att_type must be c2p, p2c or both", f"got {kinds}", "load another checkpoint")
-        reach, buckets = config["max_relative_positions"], config["position_buckets"]
-        reach = config["max_position_embeddings"] if reach < 1 else reach
-        need(buckets > 0, "position_buckets must be above 0", f"got {buckets}", "load another checkpoint")
-        options = [f"max_distance={reach}", f"buckets={buckets}", f"terms={terms}", "version.shared=true"]
-        if "layer_norm" in config["norm_rel_ebd"].lower():
-            options.append(f"version.norm_eps={config['layer_norm_eps']}")
-        return "deberta:" + ",".join(options)
-
-    def _scheme(self, shape: Shape) -> Deberta | None:
-        """Return the scheme of a shape if it is a `Deberta`, else None."""
-        name, options = catalog.parse(shape.scheme_spec)
-        return Deberta(**catalog.bind(Deberta, options, shape.bindable_sizes)) if name == "deberta" else None

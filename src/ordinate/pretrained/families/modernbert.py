@@ -15,7 +15,6 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
     need_usual,
 )
 from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
@@ -56,6 +55,8 @@ class Modernbert(Family):
         "mlp_bias": False,
         "local_attention": 128,
         "global_attn_every_n_layers": 3,
+        "decoder_bias": True,
+        "tie_word_embeddings": True,
         "classifier_bias": False,
         "classifier_activation": "gelu",
         "classifier_pooling": "cls",
@@ -67,7 +68,9 @@ class Modernbert(Family):
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head, and read the window from the name that precedes in transformers, of one side."""
-        full = {**config, "head": encoder_head(config, HEADS, "decoder.bias" in names)}
+        # classifiers have the transform too
+        masked = "decoder.bias" in names or ("head.dense.weight" in names and "classifier.weight" not in names)
+        full = {**config, "head": encoder_head(config, HEADS, masked)}
         if "sliding_window" not in config:
             return full
         half, must = config["sliding_window"], "sliding_window of a modernbert must be a whole number"
@@ -75,7 +78,6 @@ class Modernbert(Family):
         return {**full, "local_attention": 2 * half}
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
-        need_settings(self, config, tie_word_embeddings=True, decoder_bias=True)
         need_usual(self, config, head_dim=config["hidden_size"] // config["num_attention_heads"])
         count, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
         default = [SLIDING if layer % every else FULL for layer in range(count)]
@@ -176,7 +178,14 @@ class Modernbert(Family):
             "head_transform": head in READERS,
             "pool": POOLS[config["classifier_pooling"]] if head == "classes" else "first",
             "labels": head_labels(head, config),
+            **self._logits(config),
         }
+
+    def _logits(self, config: Mapping[str, Any]) -> dict[str, bool]:
+        """Return the fields of a shape that describe the logits of masked tokens."""
+        if config["head"] != "masked":
+            return {}
+        return {"logit_bias": config["decoder_bias"], "tie_embeddings": config["tie_word_embeddings"]}
 
     def _head_config(self, shape: EncoderShape) -> dict[str, Any]:
         """Return the config.json keys of a head."""
@@ -185,6 +194,8 @@ class Modernbert(Family):
         return {
             "classifier_activation": activation_name(shape.head_activation),
             "classifier_bias": shape.head_bias,
+            "decoder_bias": shape.logit_bias,
+            "tie_word_embeddings": shape.tie_embeddings,
             "classifier_pooling": next(name for name, pool in POOLS.items() if pool == shape.pool),
             **head_settings(shape),
         }
@@ -194,17 +205,22 @@ class Modernbert(Family):
         ours = {"masked": "masked", **dict.fromkeys(READERS, "head_transform")}.get(shape.head)
         if ours is None:
             return []
-        last = linear_rules("classes", "classifier", bias=True)
-        return [
+        rules = [
             *linear_rules(f"{ours}.transform", "head.dense", bias=shape.head_bias),
             *linear_rules(f"{ours}.norm", "head.norm", bias="norm" in shape.bias),
-            *([TensorRule("masked.bias", ("decoder.bias",))] if shape.head == "masked" else last),
         ]
+        if shape.head != "masked":
+            return [*rules, *linear_rules("classes", "classifier", bias=True)]
+        weight = [] if shape.tie_embeddings else [TensorRule("masked.decoder.weight", ("decoder.weight",))]
+        return [*rules, *weight, *([TensorRule("masked.bias", ("decoder.bias",))] if shape.logit_bias else [])]
 
     def _rope(self, config: Mapping[str, Any], kind: str) -> str:
         """Return the RoPE scheme spec of a layer type."""
         early = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}[kind]
-        found = dict((config["rope_parameters"] or {}).get(kind) or {}) | (config.get("rope_scaling") or {})
+        # transformers completes parameters before it adds to them: a `type` in rope_scaling then has no effect
+        usual = {"rope_type": "default"}
+        given = usual if config["rope_parameters"] is None else config["rope_parameters"].get(kind)
+        found = dict(usual if given is None else given) | (config.get("rope_scaling") or {})
         # keys beside the dictionary that count in other families have no effect in this one
         without = dict.fromkeys(("partial_rotary_factor", "original_max_position_embeddings"))
         beside = {**config, **without, "rope_theta": config.get(early, THETAS[kind])}

@@ -42,7 +42,11 @@ class Roberta(BertLike):
     model_type = "roberta"
     prefix = "roberta."
     masked_lm_class = "RobertaForMaskedLM"
+    causal_lm_class = "RobertaForCausalLM"
     base_class = "RobertaModel"
+    masked_transform = "lm_head.dense"
+    masked_norm = "lm_head.layer_norm"
+    masked_logits = "lm_head"
     defaults: ClassVar[Mapping[str, Any]] = {**BertLike.defaults, "vocab_size": 50_265, "pad_token_id": PADDING}
     # that of the head is not an option
     head_activation = "gelu"
@@ -70,11 +74,4 @@ class Roberta(BertLike):
         return [
             *linear_rules("pooler", "classifier.dense", bias=True),
             *linear_rules("classes", "classifier.out_proj", bias=True),
-        ]
-
-    def masked_lm_rules(self) -> Sequence[TensorRule]:
-        return [
-            *linear_rules("masked.transform", "lm_head.dense", bias=True),
-            *linear_rules("masked.norm", "lm_head.layer_norm", bias=True),
-            TensorRule("masked.bias", ("lm_head.bias",)),
         ]

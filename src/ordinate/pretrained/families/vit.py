@@ -4,14 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.models.vision import VisionShape
-from ordinate.pretrained._family import (
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-    need_settings,
-    need_usual,
-)
+from ordinate.pretrained._family import TensorRule, activation_kind, activation_name, linear_rules
 from ordinate.pretrained.vit_like import VitLike
 
 
@@ -41,16 +34,18 @@ class Vit(VitLike):
         return {**full, "head": "pooler" if pooler and full["head"] == "none" else full["head"]}
 
     def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        if config["head"] == "pooler":
-            need_settings(self, config, pooler_act="tanh")
-            need_usual(self, config, pooler_output_size=config["hidden_size"])
-        return {
-            "feedforward": activation_kind(config, "hidden_act"),
-            "hidden": config["intermediate_size"],
-        }
+        fields = {"feedforward": activation_kind(config, "hidden_act"), "hidden": config["intermediate_size"]}
+        if config["head"] != "pooler":
+            return fields
+        size, width = config["pooler_output_size"], config["hidden_size"]
+        # as in transformers, 0 is none of its own
+        pool = {"pool_width": None if size in (None, 0, width) else size}
+        return fields | pool | {"pool_activation": activation_kind(config, "pooler_act")}
 
     def specific_config(self, shape: VisionShape) -> dict[str, Any]:
-        return {"hidden_act": activation_name(shape.feedforward), "intermediate_size": shape.hidden_width}
+        pool = {"pooler_output_size": shape.pool_width, "pooler_act": activation_name(shape.pool_activation)}
+        inner = {"hidden_act": activation_name(shape.feedforward), "intermediate_size": shape.hidden_width}
+        return inner | (pool if shape.head == "pooler" else {})
 
     def layer_rules(self, shape: VisionShape, there: str, here: str) -> Sequence[TensorRule]:
         pooler = linear_rules("pooler", f"{self.prefix}pooler.dense", bias=True) if shape.head == "pooler" else []

@@ -1,0 +1,125 @@
+"""Hyperparameters of an encoder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ordinate.core.checks import need, need_known, need_positive, need_whole
+from ordinate.models.activation import ACTIVATIONS, Activation
+from ordinate.models.block import Block
+from ordinate.models.convolution import ConvolvedBlock, TokenConvolution
+from ordinate.models.shape import Shape
+from ordinate.models.text_head import ENCODER_HEADS, POOLS, READERS, EncoderHead, Pool, check_labels
+
+
+@dataclass(frozen=True)
+class EncoderShape(Shape):
+    """Hyperparameters of an encoder: those of `Shape`, and these.
+
+    Args:
+        tie_embeddings: whether the logits of masked tokens have the weights of the token table.
+        token_types: number of token types (segments, such as first and second sentence); 0: no token type embeddings.
+        embedding_width: columns of the tables of tokens and token types, which a linear map takes to `width`
+            (DeBERTa); None: `width`. A scheme that adds to token embeddings needs this width: `learned:width=128`.
+        causal: whether tokens attend to themselves and earlier ones only (BERT as a decoder).
+        convolution: tokens that a convolution beside the first layer reads (DeBERTa), an odd number; 0: none.
+        convolution_groups: groups of columns that the convolution takes together, see `torch.nn.Conv1d`.
+        convolution_activation: activation function of the convolution.
+        head: `masked` predicts masked tokens; `pooler` computes a vector of the sequence, `classes` the class of the
+            sequence from that vector, `token_classes` the class of each token, `spans` the first and the last token
+            of an answer; `none`.
+        head_activation: activation function of the masked head, and of `head_transform`.
+        head_bias: whether the transform of the masked head, or `head_transform`, has a bias.
+        head_transform: whether a classifier reads norm(f(W x + b)), as the masked head does (ModernBERT), in place of
+            the pooler or of the hidden states.
+        logit_bias: whether the logits of masked tokens have a bias; those of classes always have one.
+        pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
+        pool_activation: activation function of the pooler.
+        padding: padding token, where it is not the usual one and a published family depends on it (RoBERTa). Masks
+            come from the geometry.
+
+    Raises:
+        ValueError: besides those of `Shape`, an option without effect, or sizes that do not fit.
+    """
+
+    token_types: int = 0
+    embedding_width: int | None = None
+    causal: bool = False
+    convolution: int = 0
+    convolution_groups: int = 1
+    convolution_activation: Activation = "tanh"
+    head: EncoderHead = "masked"
+    head_activation: Activation = "gelu"
+    head_bias: bool = True
+    head_transform: bool = False
+    logit_bias: bool = True
+    pool: Pool = "first"
+    pool_activation: Activation = "tanh"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("head_activation", "pool_activation", "convolution_activation"):
+            need_known(name, getattr(self, name), ACTIVATIONS)
+        need(
+            self.token_types >= 0,
+            "token_types must not be negative",
+            f"got {self.token_types}",
+            "give the number of token types",
+        )
+        if self.embedding_width is not None:
+            need_whole("embedding_width", self.embedding_width)
+            need_positive("embedding_width", self.embedding_width)
+        self._check_convolution()
+
+    def with_defaults(self) -> "EncoderShape":
+        """Return a copy with all defaults filled in."""
+        full = super().with_defaults()
+        return replace(full, embedding_width=None if self.table_width == self.width else self.embedding_width)
+
+    @property
+    def table_width(self) -> int:
+        """Columns of the token table."""
+        return self.width if self.embedding_width is None else self.embedding_width
+
+    def block_class(self, layer: int) -> Callable[..., Block]:
+        """Return what makes a layer: the first one may have a convolution beside it."""
+        if layer or not self.convolution:
+            return super().block_class(layer)
+        bend = ACTIVATIONS[self.convolution_activation]
+        convolution = TokenConvolution(self.width, self.convolution, self.convolution_groups, bend)
+        return partial(ConvolvedBlock, convolution=convolution)
+
+    def _check_convolution(self) -> None:
+        """Raise unless the convolution fits the model."""
+        size, groups = self.convolution, self.convolution_groups
+        must = "convolution is an odd number of tokens, each with as many before as after it; or 0"
+        need(size == 0 or (size > 0 and size % 2 == 1), must, f"got {size}", "3 is usual")
+        post = self.norm_position == "post" and not self.causal
+        came = f"got norm_position={self.norm_position!r}, causal={self.causal}"
+        need(not size or post, "a convolution needs post-norm layers that see both sides", came, "leave it out")
+        must = "convolution_groups divides the width, and has an effect with a convolution only"
+        fits = groups > 0 and self.width % groups == 0 and (groups == 1 or size > 0)
+        need(fits, must, f"got {groups} for a width of {self.width}, convolution={size}", "1 is usual")
+
+    def _check_head(self) -> None:
+        need_known("head", self.head, ENCODER_HEADS)
+        check_labels(self.head, self.labels)
+        need_known("pool", self.pool, POOLS)
+        need(
+            self.pool == "first" or self.head in ("pooler", "classes"),
+            "pool has an effect only with head='pooler' or head='classes'",
+            f"got pool={self.pool!r} with head={self.head!r}",
+            "leave it out",
+        )
+        need(
+            not self.head_transform or self.head in READERS,
+            f"head_transform is an option of the heads {', '.join(READERS)}",
+            f"got head={self.head!r}",
+            "leave it out",
+        )
+        need(
+            (self.tie_embeddings and self.logit_bias) or self.head == "masked",
+            "tie_embeddings and logit_bias have an effect only with head='masked'",
+            f"got {self.tie_embeddings} and {self.logit_bias} with head={self.head!r}",
+            "leave them out",
+        )

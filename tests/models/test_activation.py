@@ -1,0 +1,78 @@
+"""Activation functions against their formulas, one number at a time."""
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+
+from ordinate.models.activation import ACTIVATIONS, Activation
+from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, Gate
+
+
+def phi(x):
+    return 0.5 * (1 + math.erf(x / math.sqrt(2)))
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def softplus(x):
+    return math.log1p(math.exp(-abs(x))) + max(x, 0)
+
+
+FORMULAS = {
+    "gelu": lambda x: x * phi(x),
+    "gelu_10": lambda x: min(max(x * phi(x), -10), 10),
+    "gelu_tanh": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "hardswish": lambda x: x * min(max(x + 3, 0), 6) / 6,
+    "laplace": lambda x: phi((x - 0.707107) / 0.282095),
+    "leaky_relu": lambda x: max(x, 0.01 * x),
+    "linear": lambda x: x,
+    "mish": lambda x: x * math.tanh(softplus(x)),
+    "quick_gelu": lambda x: x * sigmoid(1.702 * x),
+    "relu": lambda x: max(x, 0),
+    "relu2": lambda x: max(x, 0) ** 2,
+    "relu6": lambda x: min(max(x, 0), 6),
+    "sigmoid": sigmoid,
+    "silu": lambda x: x * sigmoid(x),
+    "sqrtsoftplus": lambda x: math.sqrt(softplus(x)),
+    "tanh": math.tanh,
+}
+X = torch.cat([torch.linspace(-13, 13, 53), torch.linspace(-1, 1, 41)]).double()
+
+
+def test_every_name_has_a_function():
+    assert set(get_args(Activation)) == set(ACTIVATIONS) == set(FORMULAS)
+    assert set(get_args(Gate)) == set(GATED)
+    assert set(get_args(FeedForwardKind)) == set(FEEDFORWARD_KINDS)
+    # each function has one gated form
+    assert sorted(GATED.values()) == sorted(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_is_its_formula(name):
+    expected = torch.tensor([FORMULAS[name](x) for x in X.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(ACTIVATIONS[name](X), expected, atol=1e-12, rtol=1e-12)
+    # a mutant: another function, which differs at some number
+    others = [FORMULAS[other] for other in FORMULAS if other != name]
+    assert all(
+        any(abs(other(x) - y) > 1e-4 for x, y in zip(X.tolist(), expected.tolist(), strict=True)) for other in others
+    )
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_the_gradient_of_an_activation_is_right(name):
+    # away from the corners of piecewise functions
+    x = (X[::5] + 0.0123).requires_grad_()
+    assert torch.autograd.gradcheck(ACTIVATIONS[name], x)
+
+
+@pytest.mark.parametrize("kind", GATED)
+def test_a_gate_multiplies_by_its_activation(kind):
+    inner = FeedForward(kind, 4, 6).double()
+    x = torch.randn(1, 3, 4, dtype=torch.float64)
+    gate, value = (x @ part.T for part in inner.widen.weight.split(6))
+    bent = gate.detach().clone().apply_(FORMULAS[GATED[kind]])
+    torch.testing.assert_close(inner(x), (bent * value) @ inner.narrow.weight.T, atol=1e-12, rtol=1e-12)

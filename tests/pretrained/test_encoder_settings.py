@@ -1,0 +1,214 @@
+"""Settings of encoders that few published models have: read and written with the numbers of transformers."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ordinate.models.encoder import Encoder
+from ordinate.models.encoder_shape import EncoderShape
+from ordinate.pretrained import verify
+from ordinate.pretrained.weights import family_of, load, save
+
+pytest.importorskip("transformers")
+MASKED, BASE, CLASSES, TOKENS, SPANS = (
+    *("ForMaskedLM", "", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"),
+)
+IMAGES = "ForImageClassification"
+# of deberta-v2-xlarge and xxlarge, with small sizes
+XLARGE = {"conv_kernel_size": 3, "conv_act": "gelu", "pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm"}
+BIASED = {"position_biased_input": True}
+NARROW = {"embedding_size": 6}
+OWN = {"share_att_key": False}
+ABSOLUTE = {"relative_attention": False, **BIASED}
+CASES = [
+    *(("bert", head, {"is_decoder": True}) for head in (MASKED, BASE, CLASSES, TOKENS, SPANS, "ForCausalLM")),
+    *(("roberta", head, {"is_decoder": True}) for head in (MASKED, CLASSES, "ForCausalLM")),
+    *((family, MASKED, {"tie_word_embeddings": False}) for family in ("bert", "roberta", "modernbert", "deberta_v2")),
+    ("bert", BASE, {"tie_word_embeddings": False}),
+    ("bert", BASE, {"position_embedding_type": "relative_key"}),
+    ("modernbert", MASKED, {"decoder_bias": False}),
+    ("modernbert", MASKED, {"decoder_bias": False, "tie_word_embeddings": False}),
+    ("modernbert", TOKENS, {"decoder_bias": False, "classifier_activation": "tanh"}),
+    *(("deberta_v2", head, XLARGE) for head in (MASKED, BASE, CLASSES, TOKENS, SPANS)),
+    ("deberta_v2", BASE, {"conv_kernel_size": 5, "conv_groups": 4, "conv_act": "sigmoid"}),
+    *(("deberta_v2", head, BIASED) for head in (MASKED, CLASSES)),
+    *(("deberta_v2", head, OWN) for head in (MASKED, SPANS)),
+    *(("deberta_v2", BASE, {**OWN, "pos_att_type": terms}) for terms in ("c2p", "p2c", [])),
+    *(("deberta_v2", head, NARROW) for head in (MASKED, TOKENS)),
+    ("deberta_v2", MASKED, {**NARROW, **BIASED, "type_vocab_size": 2}),
+    ("deberta_v2", MASKED, {**NARROW, "tie_word_embeddings": False}),
+    ("deberta_v2", MASKED, {"legacy": False}),
+    ("deberta_v2", MASKED, {"legacy": False, "tie_word_embeddings": False}),
+    ("deberta_v2", BASE, {"is_decoder": True}),
+    *(("deberta_v2", MASKED, {**ABSOLUTE, "pos_att_type": terms}) for terms in (None, "c2p", "p2c|c2p")),
+    ("deberta_v2", BASE, {"relative_attention": False, "norm_rel_ebd": "layer_norm"}),
+    ("deberta_v2", BASE, {"pos_att_type": "p2p", "norm_rel_ebd": "layer_norm"}),
+    ("deberta_v2", BASE, {**BIASED, "pos_att_type": "p2p | c2p"}),
+    *(("deberta_v2", BASE, {"position_buckets": buckets}) for buckets in (-1, 2, 5, 32)),
+    ("deberta_v2", BASE, {"position_buckets": 32, "max_relative_positions": 1}),
+    ("deberta_v2", MASKED, {**XLARGE, **OWN, **BIASED, **NARROW, "position_buckets": -1}),
+    ("vit", BASE, {"pooler_act": "relu", "pooler_output_size": 5}),
+    ("vit", IMAGES, {"pooler_act": "relu", "pooler_output_size": 5}),
+    *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),
+    ("dinov2", BASE, {"num_attention_heads": 3}),
+]
+NAMES = [f"{family}{head}-{'-'.join(map(str, settings.values()))}" for family, head, settings in CASES]
+FEW = ("bert", "modernbert")
+MARKED = [
+    pytest.param(*case, marks=() if case[0] in FEW or place % 3 == 0 else pytest.mark.extended)
+    for place, case in enumerate(CASES)
+]
+
+
+@pytest.mark.parametrize(("family", "head", "settings"), MARKED)
+def test_a_setting_is_read_and_written_with_the_numbers_of_transformers(family, head, settings, made, tmp_path):
+    folder = made(family, head, **settings)
+    checks = (
+        ["outputs", "gradients"]
+        if family in ("vit", "dinov2", "dinov2_with_registers")
+        else [*("outputs", "gradients", "left padding", "right padding", "packing")]
+    )
+    found = verify(folder, checks=checks)
+    assert found.agrees, found.to_dict()
+    model = load(folder)
+    save(model, tmp_path / "again", family)
+    assert load(tmp_path / "again").shape == model.shape
+    again = verify(tmp_path / "again", checks=["outputs"])
+    assert again.agrees, again.to_dict()
+
+
+def test_the_setting_changes_the_numbers(made):
+    """A mutant: a model that passes over its setting is another one."""
+    text = torch.randint(3, 19, (2, 9), generator=torch.Generator().manual_seed(0))
+    for family, settings, usual in (
+        ("bert", {"is_decoder": True}, {"causal": False}),
+        ("deberta_v2", {"conv_kernel_size": 3, "conv_act": "gelu"}, {"convolution_activation": "tanh"}),
+        ("deberta_v2", {"pos_att_type": "p2p"}, {"scheme": "deberta:version.shared=true,buckets=4,max_distance=12"}),
+    ):
+        model = load(made(family, BASE, **settings))
+        other = Encoder(EncoderShape(**vars(model.shape) | usual)).eval()
+        other.load_state_dict(model.state_dict(), strict=False)
+        assert (model(text) - other(text)).abs().max() > 1e-3
+
+
+def test_a_decoder_of_its_own_has_the_names_of_transformers(made, tmp_path):
+    for family, name in (("bert", "cls.predictions"), ("roberta", "lm_head"), ("deberta_v2", "cls.predictions")):
+        folder = made(family, MASKED, tie_word_embeddings=False)
+        save(load(folder), tmp_path / family, family)
+        first, written = (load_file(each / "model.safetensors") for each in (folder, tmp_path / family))
+        assert written.keys() == first.keys() >= {f"{name}.decoder.weight", f"{name}.decoder.bias", f"{name}.bias"}
+        # one of the two biases has no effect
+        assert all(written[key].equal(first[key]) for key in first if key != f"{name}.bias" and "position" not in key)
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_the_later_masked_head_of_a_deberta_is_found_by_its_tensors(legacy, made):
+    folder = made("deberta_v2", MASKED, {"architectures": None}, legacy=legacy)
+    assert load(folder).shape.head == "masked"
+
+
+def test_absolute_positions_that_are_not_added_are_ignored(made):
+    table = {"deberta.embeddings.position_embeddings.weight": torch.randn(12, 16)}
+    found = verify(made("deberta_v2", MASKED, tensors=lambda kept: table), checks=["outputs"])
+    assert found.agrees, found.to_dict()
+
+
+def test_relative_positions_that_config_json_does_not_name_are_refused(made):
+    with pytest.raises(ValueError, match=r"unexpected deberta.encoder.rel_embeddings.weight; check that config.json"):
+        load(made("deberta_v2", MASKED, {"relative_attention": False, "position_biased_input": False}))
+
+
+@pytest.mark.parametrize(
+    ("choices", "match"),
+    [
+        ({"scheme": "none/deberta:version.shared=true"}, "a deberta-v2 has the scheme .*; got none/deberta"),
+        ({"scheme": "deberta:buckets=6,max_distance=12"}, "a deberta-v2 has the scheme deberta:version.shared=true"),
+        ({"scheme": "alibi"}, "learned, both as learned[+]deberta, or none; got alibi; use save_pretrained"),
+        ({"scheme": "learned", "mixer": "softmax"}, "a deberta-v2 has the mixer softmax:variant.bias=true"),
+        ({"scheme": "none", "mixer": "softmax:variant.bias=true,variant.scale=0.3"}, "has the mixer .*; got .*0.3"),
+        (
+            {"mixer": "softmax:variant.bias=true,position_projections=key"},
+            "with position_projections for the terms of its scheme if it has them; got .*position_projections=key",
+        ),
+        ({"scheme": "none", "causal": True}, "causal=True would become False"),
+        (
+            {"scheme": "deberta:version.shared=true,version.rescale=false"},
+            "the config.json of a deberta_v2 must be able to represent the model; scheme=",
+        ),
+    ],
+)
+def test_what_no_deberta_has_is_not_written(choices, match, tmp_path):
+    sizes = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 2, "norm": "layer", "norm_position": "post"}
+    like = {"bias": ("norm", "feedforward"), "embedding_norm": True, "mixer": "softmax:variant.bias=true"}
+    shape = EncoderShape(**sizes | like | {"scheme": "deberta:version.shared=true"} | choices)
+    with pytest.raises(ValueError, match=match):
+        save(Encoder(shape), tmp_path, "deberta_v2")
+
+
+def test_other_families_do_not_write_what_they_lack(tmp_path):
+    sizes = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 2, "norm": "layer", "norm_position": "post"}
+    like = {"bias": ("norm", "feedforward"), "embedding_norm": True, "mixer": "softmax:variant.bias=true"}
+    for lacking in ({"logit_bias": False}, {"convolution": 3}, {"embedding_width": 8, "scheme": "learned:width=8"}):
+        shape = EncoderShape(**sizes | like | {"scheme": "learned", "token_types": 2} | lacking)
+        with pytest.raises(ValueError, match="a bert must"):
+            save(Encoder(shape), tmp_path, "bert")
+
+
+def test_a_square_number_of_patches_in_a_rectangle_is_refused(made):
+    config = {"image_size": [8, 16], "patch_size": [4, 2]}
+    with pytest.raises(ValueError, match=r"of a dinov2 must not have a square number .*; got 2 by 8 patches"):
+        load(made("dinov2", BASE, **config))
+    # of another number transformers can interpolate none, and uses the table as it is
+    assert verify(made("dinov2", BASE, image_size=8, patch_size=[4, 2]), checks=["outputs"]).agrees
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"position_buckets": 1}, "position_buckets must be above 1, .*; got 1 and 12; load another"),
+        (
+            {"position_buckets": 6, "max_relative_positions": 4},
+            "max_relative_positions not the half .*; got 6 and 4; load",
+        ),
+        ({"conv_kernel_size": 4}, "conv_kernel_size must be odd; got 4; load another checkpoint"),
+    ],
+)
+def test_sizes_of_which_transformers_makes_no_numbers_are_refused(settings, match, made):
+    folder = made("deberta_v2", BASE)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    with pytest.raises(ValueError, match=match):
+        load(folder)
+
+
+def test_a_type_beside_the_rope_parameters_of_a_modernbert_has_no_effect(made):
+    # transformers has completed them by then, and leaves the factor without a use
+    with pytest.raises(ValueError, match="no field of rope_type 'default' is named 'factor'"):
+        load(made("modernbert", BASE, rope_scaling={"type": "linear", "factor": 2.0}))
+    found = verify(made("modernbert", BASE, rope_scaling={"rope_type": "linear", "factor": 2.0}), checks=["outputs"])
+    assert found.agrees
+
+
+def test_values_of_which_transformers_reads_another_are_read_as_that(made):
+    for family, settings in (
+        ("modernbert", {"local_attention": 0, "layer_types": ["full_attention", "sliding_attention"]}),
+        ("vit", {"pooler_output_size": 0}),
+        ("dinov2", {"layerscale_value": 0.0}),
+    ):
+        found = verify(made(family, BASE, **settings), checks=["outputs"])
+        assert found.agrees, found.to_dict()
+
+
+def test_a_size_of_the_embeddings_is_a_number():
+    given = {"hidden_size": 16, "num_attention_heads": 2, "embedding_size": None}
+    with pytest.raises(ValueError, match=r"embedding_size in config.json must be a whole number; got None; correct"):
+        family_of("deberta_v2").read_config(given, ())
+
+
+def test_the_keys_of_the_positions_are_written_as_they_were_read(made, tmp_path):
+    settings = {**OWN, **BIASED, "pos_att_type": ["p2c"], "position_buckets": -1, "max_relative_positions": 8}
+    save(load(made("deberta_v2", BASE, **settings)), tmp_path / "again", "deberta_v2")
+    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert {key: written[key] for key in settings} == settings
