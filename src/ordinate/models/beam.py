@@ -87,11 +87,12 @@ class _Search:
         device, rows = memory.where.k_pos.device, memory.batch_size
         self.first = torch.arange(rows, device=device)[:, None] * beams
         self.memory, self.cache = memory.select_rows(self.first.flatten().repeat_interleave(beams) // beams), Cache()
-        self.texts = torch.full((rows, beams, 1), model.shape.start, device=device)
+        self.texts = torch.full((rows, beams, 1), model.shape.start_token, device=device)
+        self.ends = torch.tensor(model.shape.end_tokens, dtype=torch.long, device=device)
         # all beams start identical: only the first may be extended in the first step
         self.running = torch.full((rows, beams), MINUS_INFINITY, device=device)
         self.running[:, 0] = 0.0
-        self.ended = torch.full((rows, beams, count), model.shape.padding, device=device)
+        self.ended = torch.full((rows, beams, count), model.shape.fill_token, device=device)
         self.scores = torch.full((rows, beams), MINUS_INFINITY, device=device)
         self.lengths = torch.zeros_like(self.scores, dtype=torch.long)
         self.open = torch.ones(rows, dtype=torch.bool, device=device)
@@ -100,7 +101,7 @@ class _Search:
         """Extend every beam by one token."""
         found, parent, token = self._continuations()
         texts = torch.cat([_pick(self.texts, parent), token[..., None]], 2)
-        over = (token == self.model.shape.end) | (step == self.count)
+        over = torch.isin(token, self.ends) | (step == self.count)
         # of 2 * beams candidates only the best half may finish; the rest refill the beams when those do
         counts = over & self.open[:, None] & (torch.arange(2 * self.beams, device=over.device) < self.beams)
         self._store(texts[..., 1:], (found / step**self.penalty).masked_fill(~counts, MINUS_INFINITY))
@@ -131,7 +132,7 @@ class _Search:
         return found, index // log_probs.shape[-1], index % log_probs.shape[-1]
 
     def _store(self, texts: Tensor, scores: Tensor) -> None:
-        longer = torch.nn.functional.pad(texts, (0, self.count - texts.shape[2]), value=self.model.shape.padding)
+        longer = torch.nn.functional.pad(texts, (0, self.count - texts.shape[2]), value=self.model.shape.fill_token)
         self.scores, kept = torch.cat([self.scores, scores], 1).topk(self.beams)
         self.ended = _pick(torch.cat([self.ended, longer], 1), kept)
         lengths = torch.full(scores.shape, texts.shape[2], device=scores.device).masked_fill(
