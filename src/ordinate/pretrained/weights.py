@@ -68,6 +68,8 @@ def load(
             "config.json names code (auto_map); it is not run: Ordinate uses its own implementation", stacklevel=2
         )
     family, shape, tensors = _opened(folder)
+    if family.warning:
+        warnings.warn(f"{family.warning} ({folder / CONFIG})", stacklevel=2)
     with torch.device("meta"), reading(folder / CONFIG):
         model: Model = cast(Callable[[Shape], Model], family.model_class)(shape)
     state = _read(family, model, tensors)
@@ -98,7 +100,7 @@ def published_shape(source: str | Path) -> Shape:
 def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     given = read_config(folder)
     with reading(folder / CONFIG):
-        family = family_of(given["model_type"])
+        family = family_for(given)
     packed = given.get("quantization_config") or {}
     how = packed.get("quant_method") if isinstance(packed, dict) else None
     need(
@@ -214,6 +216,11 @@ def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]
     return name, usual | catalog.bind(kind, options, shape.bindable_sizes)
 
 
+def family_for(config: Mapping[str, Any]) -> Family:
+    """Return the family that reads a config.json: that of its `model_type`, or the one that transformers takes."""
+    return family_of(family_of(config["model_type"]).read_as(config))
+
+
 def family_of(model_type: str) -> Family:
     """Return the family of a `model_type`."""
     names = catalog.names(_FOLDER)
@@ -270,7 +277,8 @@ def _class_remedy(family: Family, model: Model, usual: str) -> str:
 
 
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
-    extra = [name for name in tensors if name not in used and not name.endswith(family.ignored_suffixes or ("\0",))]
+    ignored = family.ignored(model.shape) or ("\0",)
+    extra = [name for name in tensors if name not in used and not name.endswith(ignored)]
     # a tied head, with its bias, or the embedding of one side, may be stored again beside what it is tied to
     for rule in family.all_rules(model.shape):
         if rule.ours in TIED:

@@ -17,7 +17,6 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
 )
 from ordinate.pretrained.encoder_decoder_like import (
     EncoderDecoderLike,
@@ -74,6 +73,10 @@ class Marian(EncoderDecoderLike):
         "num_hidden_layers": "encoder_layers",
     }
 
+    def ignored(self, shape: Shape) -> tuple[str, ...]:
+        # nothing is tied to a shared table then
+        return (*self.ignored_suffixes, *(() if shape.tie_embeddings else ("shared.weight",)))
+
     def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:
         for name in tensors:
             if not name.endswith(TABLE):
@@ -93,24 +96,26 @@ class Marian(EncoderDecoderLike):
         return "MarianMTModel"
 
     def shape(self, config: Mapping[str, Any]) -> EncoderDecoderShape:
-        need_settings(self, config, tie_word_embeddings=True)
-        for name in ("attention_heads", "ffn_dim"):
-            sizes = {config[f"{side}_{name}"] for side in ("encoder", "decoder")}
-            need(
-                len(sizes) == 1,
-                f"encoder_{name} and decoder_{name} must be equal",
-                f"got {sorted(sizes)}",
-                "load another",
-            )
-        shared, width = config["share_encoder_decoder_embeddings"], config["d_model"]
-        target = config["decoder_vocab_size"] or config["vocab_size"]
+        shared, tied = config["share_encoder_decoder_embeddings"], config["tie_word_embeddings"]
+        source, width = config["vocab_size"], config["d_model"]
+        target = config["decoder_vocab_size"] or source
+        need(
+            tied or not shared or source == target,
+            "embeddings that are shared, but not tied (tie_word_embeddings), must have equal vocabularies",
+            f"got vocab_size={source}, decoder_vocab_size={target}",
+            "load another checkpoint",
+        )
+        vocabulary = source if shared else target
         return EncoderDecoderShape(
-            vocabulary=config["vocab_size"] if shared else target,
-            source_vocabulary=None if shared else config["vocab_size"],
+            vocabulary=vocabulary,
+            # without ties, each side has the table of its own
+            source_vocabulary=None if shared and tied else source,
             width=width,
             layers=config["decoder_layers"],
             source_layers=config["encoder_layers"],
             heads=config["decoder_attention_heads"],
+            source_heads=config["encoder_attention_heads"],
+            source_hidden=config["encoder_ffn_dim"],
             scheme=SCHEME,
             mixer=MIXER,
             cross_mixer=MIXER,
@@ -122,7 +127,8 @@ class Marian(EncoderDecoderLike):
             bias=("norm", "feedforward"),
             embedding_scale=width**0.5 if config["scale_embedding"] else 1.0,
             logit_bias=True,
-            **special_tokens(config),
+            tie_embeddings=tied,
+            **special_tokens(config, vocabulary),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -131,7 +137,11 @@ class Marian(EncoderDecoderLike):
             self, shape, **mixers, scheme=SCHEME, source_scheme=SCHEME, norm_position="post", logit_bias=True
         )
         sides = {
-            "encoder": {"layers": full.source_layers, "attention_heads": shape.heads, "ffn_dim": shape.hidden_width},
+            "encoder": {
+                "layers": full.source_layers,
+                "attention_heads": full.source_heads,
+                "ffn_dim": full.source_hidden,
+            },
             "decoder": {"layers": shape.layers, "attention_heads": shape.heads, "ffn_dim": shape.hidden_width},
         }
         return {
@@ -143,6 +153,7 @@ class Marian(EncoderDecoderLike):
             "max_position_embeddings": shape.max_length,
             "activation_function": activation_name(shape.feedforward),
             "scale_embedding": full.embedding_scale != 1,
+            "tie_word_embeddings": shape.tie_embeddings,
             "forced_eos_token_id": None,
             **special_tokens_config(full),
         }
@@ -153,6 +164,8 @@ class Marian(EncoderDecoderLike):
         rules = [TensorRule("tokens.weight", (table,)), SingleRow("logit_bias", ("final_logits_bias",))]
         if separate:
             rules.append(TensorRule("source_tokens.weight", ("model.encoder.embed_tokens.weight",)))
+        if not shape.tie_embeddings:
+            rules.append(TensorRule("head.weight", ("lm_head.weight",)))
         for side in ("encoder", "decoder"):
             there, here = f"model.{side}.layers.{{}}", f"{side}.blocks.{{}}"
             names = {"mixer": "self_attn"} | ({"cross": "encoder_attn"} if side == "decoder" else {})
