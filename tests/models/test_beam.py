@@ -124,7 +124,7 @@ def test_nothing_is_dropped_while_writing_and_the_model_is_left_as_it_was():
         (lambda m, s: beam_search(m, s, 4, beams=0), "beams must be above zero"),
         (
             lambda m, s: beam_search(m, s, 4, beams=4),
-            "beams must be at most half of the vocabulary; got 4 beams for 7 tokens",
+            "beams times 2 must be at most the vocabulary; got 4 beams for 7 tokens",
         ),
         (lambda m, s: beam_search(m, s, 4, beams=2, length_penalty=float("nan")), "length_penalty must be a finite"),
         (lambda m, s: translate(m, s, 0), "max_new_tokens must be above zero"),

@@ -9,6 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ordinate import Cache, Geometry
+from ordinate.models._generate import truncate_at
+from ordinate.models._translate import translate
+from ordinate.models.beam import beam_search
 from ordinate.models.encoder_decoder import EncoderDecoder, EncoderDecoderShape
 from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import load, save
@@ -129,6 +132,34 @@ def test_the_tokens_of_generation_config_take_precedence(spoilt):
     (folder / "generation_config.json").write_text(json.dumps(writing))
     shape = load(folder).shape
     assert (shape.end, shape.start, shape.padding) == (3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("t5", {"pad_token_id": 2, "bad_words_ids": [[3], [9], [15]]}),
+        ("t5", {"decoder_start_token_id": None, "bos_token_id": 6, "pad_token_id": None}),
+        ("marian", {"pad_token_id": 28, "decoder_start_token_id": 1}),
+    ],
+)
+@pytest.mark.parametrize("beams", [1, 2])
+def test_texts_end_as_in_transformers(beams, name, config, spoilt):
+    import transformers
+
+    def written(folder):
+        other = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        return other.generate(SOURCE, max_new_tokens=9, num_beams=beams, do_sample=False)[:, 1:]
+
+    free = written(spoilt(name, config=config | {"eos_token_id": None}))
+    # a text ends by the last of several tokens, which is suppressed in one case
+    folder = spoilt(name, config=config | {"eos_token_id": [3, 4, 7, int(free[0, -1])]})
+    model, expected = load(folder), written(folder)
+    memory, ends = model.encode_source(SOURCE), model.shape.end_tokens
+    found = translate(model, memory, 9) if beams == 1 else beam_search(model, memory, 9, beams=beams).ids[:, 0]
+    texts = truncate_at(found.split(1, 1), ends)
+    # what fills the rows after their ends differs between the ways of transformers
+    assert texts == truncate_at(expected.split(1, 1), ends)
+    assert beams == 2 or min(map(len, texts)) < 9
 
 
 @torch.no_grad()

@@ -50,7 +50,8 @@ def special_tokens(config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]
         "start": inside.get("decoder_start_token_id"),
         "end": ends[0] if len(ends) == 1 else ends,
         "padding": inside.get("pad_token_id"),
-        "suppress_tokens": tuple(token for (token,) in words if 0 <= token < vocabulary),
+        # end tokens are not suppressed in transformers
+        "suppress_tokens": tuple(token for (token,) in words if 0 <= token < vocabulary and token not in ends),
     }
 
 
