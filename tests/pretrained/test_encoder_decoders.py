@@ -13,6 +13,7 @@ from ordinate.models._generate import truncate_at
 from ordinate.models._translate import translate
 from ordinate.models.beam import beam_search
 from ordinate.models.encoder_decoder import EncoderDecoder, EncoderDecoderShape
+from ordinate.pretrained import verify
 from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import load, save
 
@@ -163,21 +164,28 @@ def test_texts_end_as_in_transformers(beams, name, config, spoilt):
 
 
 @torch.no_grad()
-def test_stored_sinusoidal_tables_must_be_those_that_are_computed(folders, spoilt):
-    name = "model.encoder.embed_positions.weight"
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_stored_tables_are_read_unless_they_are_the_sinusoids_that_are_computed(dtype, folders, spoilt, tmp_path):
+    import transformers
+
     table = theirs("marian").model.encoder.embed_positions.weight.detach()
-    for dtype in (torch.float32, torch.float16):
-        waves = {name: table.to(dtype)}
-        near(
-            load(spoilt("marian", tensors=waves), dtype=torch.float32)(SOURCE, TARGET),
-            load(folders("marian"))(SOURCE, TARGET),
-            0,
-        )
-    for other, came in ((torch.zeros(64, 32), "got other numbers"), (table[:9], r"got torch.float32, \(9, 32\)")):
-        with pytest.raises(
-            ValueError, match=rf"{name} must have the sinusoids that a marian computes, .*; {came}; load"
-        ):
-            load(spoilt("marian", tensors={name: other.clone()}))
+    names = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
+    stored = {name: table.to(dtype).clone() for name in names}
+    for kept, scheme in (
+        (stored, "sinusoidal:form=concatenated,scale=1.0" if dtype == torch.float32 else "learned"),
+        ({name: waves.flip(0) for name, waves in stored.items()}, "learned"),
+    ):
+        folder = spoilt("marian", tensors=kept)
+        model = load(folder, dtype=torch.float32)
+        assert (model.shape.scheme, model.encoder.shape.scheme) == (scheme, scheme)
+        other = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+        near(model(SOURCE, TARGET), expected(other))
+        assert verify(folder, checks=["outputs", "gradients"]).agrees
+        save(model, tmp_path / "again", "marian")
+        near(load(tmp_path / "again")(SOURCE, TARGET), model(SOURCE, TARGET), 0)
+        near(expected(transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").eval()), expected(other))
+    with pytest.raises(ValueError, match=rf"{names[0]} must have shape \(64, 32\) according to .*; got \(9, 32\)"):
+        load(spoilt("marian", tensors={name: waves[:9].clone() for name, waves in stored.items()}))
 
 
 KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"

@@ -121,7 +121,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     # it takes precedence, as in transformers
     given |= {name: writing[name] for name in GENERATION_KEYS if writing.get(name) is not None}
     with reading(folder / CONFIG):
-        return family, family.read_config(given, tensors.keys()), tensors
+        return family, family.refined(family.read_config(given, tensors.keys()), tensors), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:
@@ -241,7 +241,6 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         _class_remedy(family, model, "download it again"),
     )
     _check_extra(family, model, tensors, set(names.values()))
-    family.check_tables(tensors, model.shape)
     state = {}
     for rule in rules:
         _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)

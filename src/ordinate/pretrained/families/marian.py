@@ -1,6 +1,7 @@
 """Marian."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -28,6 +29,8 @@ from ordinate.pretrained.encoder_decoder_like import (
 MIXER = "softmax:variant.bias=true"
 # all sines before all cosines, not rescaled
 SCHEME = "sinusoidal:form=concatenated,scale=1.0"
+# tables of other numbers, or of sinusoids in 16 bits
+STORED = "learned"
 TABLE = "embed_positions.weight"
 
 
@@ -49,7 +52,7 @@ class Marian(EncoderDecoderLike):
 
     model_type = "marian"
     prefix = "model."
-    # sinusoidal tables, see `check_tables`
+    # sinusoidal tables, see `refined`
     ignored_suffixes = (TABLE,)
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 58_101,
@@ -77,20 +80,15 @@ class Marian(EncoderDecoderLike):
         # nothing is tied to a shared table then
         return (*self.ignored_suffixes, *(() if shape.tie_embeddings else ("shared.weight",)))
 
-    def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:
-        for name in tensors:
-            if not name.endswith(TABLE):
-                continue
-            table, size = tensors[name], (shape.max_length, shape.width)
-            must = f"{name} must have the sinusoids that a marian computes, of shape {size}"
-            right = table.is_floating_point() and table.shape == size
-            need(right, must, f"got {table.dtype}, {tuple(table.shape)}", "load another checkpoint")
-            places = torch.arange(len(table))[None, :, None]
-            wanted = sinusoids(places, shape.width, theta=10_000.0, form="concatenated", odd="paper")[0]
-            # of the numbers as stored, and of angles in float32
-            rounding = torch.finfo(table.dtype).eps + len(table) * torch.finfo(torch.float32).eps
-            same = bool(((table.double() - wanted).abs() <= rounding).all())
-            need(same, must, "got other numbers", "load another checkpoint")
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Take position tables that are stored, as transformers does."""
+        return {**config, "stored": any(name.endswith(TABLE) for name in names)}
+
+    def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
+        # those of 16 bits, for example, are not the sinusoids that are computed otherwise
+        tables = [tensors[name] for name in tensors if name.endswith(TABLE)]
+        stored = not all(_are_sinusoids(table, shape.max_length, shape.width) for table in tables)
+        return shape if stored else replace(shape, scheme=SCHEME)
 
     def architecture(self, shape: Shape) -> str:
         return "MarianMTModel"
@@ -116,7 +114,7 @@ class Marian(EncoderDecoderLike):
             heads=config["decoder_attention_heads"],
             source_heads=config["encoder_attention_heads"],
             source_hidden=config["encoder_ffn_dim"],
-            scheme=SCHEME,
+            scheme=STORED if config["stored"] else SCHEME,
             mixer=MIXER,
             cross_mixer=MIXER,
             max_length=config["max_position_embeddings"],
@@ -133,8 +131,9 @@ class Marian(EncoderDecoderLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         mixers = dict.fromkeys(("mixer", "source_mixer", "cross_mixer"), MIXER)
+        scheme = STORED if shape.scheme_spec == STORED else SCHEME
         full = need_encoder_decoder(
-            self, shape, **mixers, scheme=SCHEME, source_scheme=SCHEME, norm_position="post", logit_bias=True
+            self, shape, **mixers, scheme=scheme, source_scheme=scheme, norm_position="post", logit_bias=True
         )
         sides = {
             "encoder": {
@@ -167,6 +166,8 @@ class Marian(EncoderDecoderLike):
         if not shape.tie_embeddings:
             rules.append(TensorRule("head.weight", ("lm_head.weight",)))
         for side in ("encoder", "decoder"):
+            if shape.scheme_spec == STORED:
+                rules.append(TensorRule(f"{side}.schemes.0.table", (f"model.{side}.{TABLE}",)))
             there, here = f"model.{side}.layers.{{}}", f"{side}.blocks.{{}}"
             names = {"mixer": "self_attn"} | ({"cross": "encoder_attn"} if side == "decoder" else {})
             for ours, theirs in names.items():
@@ -180,3 +181,13 @@ class Marian(EncoderDecoderLike):
                 *linear_rules(f"{here}.feedforward_norm", f"{there}.final_layer_norm", bias=True),
             ]
         return rules
+
+
+def _are_sinusoids(table: Tensor, length: int, width: int) -> bool:
+    """Whether a stored table has the sinusoids that a Marian computes, up to the rounding of angles in float32."""
+    if table.shape != (length, width) or not table.is_floating_point():
+        return False
+    places = torch.arange(length)[None, :, None]
+    wanted = sinusoids(places, width, theta=10_000.0, form="concatenated", odd="paper")[0]
+    rounding = (1 + length) * torch.finfo(torch.float32).eps
+    return bool(((table.double() - wanted).abs() <= rounding).all())

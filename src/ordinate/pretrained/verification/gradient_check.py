@@ -50,8 +50,9 @@ class GradientCheck(Check):
         with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
             model.save_pretrained(folder, state_dict=gradients)
             read = dict(load(Path(folder)).named_parameters())
-        # what is a buffer in transformers, and a parameter here, has no gradient there
+        # what is a buffer in transformers, or a parameter that is not trained, has no gradient there
         buffers = {name for name, _ in model.named_buffers()}
+        buffers |= {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
         fixed = {rule.ours for rule in family.all_rules(shape) if buffers.issuperset(rule.theirs)}
         return {GRADIENTS: {name: tensor.detach() for name, tensor in read.items() if name not in fixed}}
 
