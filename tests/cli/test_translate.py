@@ -76,7 +76,7 @@ def test_cross_attention_is_plotted_in_one_file_with_escaped_text(folder, tmp_pa
         (("one", "--plot", "map.pdf"), "no plot format is named '.pdf'"),
         (("sentences.txt",), "a file of sentences must exist; got sentences.txt; check the path"),
         (("  ",), "the text must not be empty; got no sentence"),
-        (("one", "--beams", "400"), "at most half of the vocabulary; got 400 beams"),
+        (("one", "--beams", "400"), "beams times 2 must be at most the vocabulary; got 400 beams"),
     ],
 )
 def test_invalid_options_are_reported(folder, words, match):

@@ -57,6 +57,35 @@ def test_greedy_takes_the_likeliest_and_stops_at_the_end():
         assert set(rest[len(text) - 1 :]) <= {model.shape.padding}
 
 
+def test_any_of_several_end_tokens_ends_a_text():
+    free = build(end=())
+    written = translate(free, free.encode_source(SOURCE), 8)
+    # two texts with two ends, and another token that is no end and stands for padding
+    ends = (int(written[0, 2]), int(written[1, 4]))
+    assert free.shape.end_tokens == ()
+    assert written.shape[1] == 8
+    model = build(end=ends, padding=None)
+    assert model.shape.end_token == ends[0] == model.shape.fill_token
+    for row, found in enumerate(translate(model, model.encode_source(SOURCE), 8).tolist()):
+        text = written[row].tolist()
+        stop = next(place for place, token in enumerate(text) if token in ends) + 1
+        assert found == text[:stop] + [ends[0]] * (len(found) - stop)
+    beams = beam_search(model, model.encode_source(SOURCE), 8, beams=1).ids[:, 0].tolist()
+    assert beams == translate(model, model.encode_source(SOURCE), 8).tolist()
+
+
+def test_a_model_without_special_tokens_says_which_one_it_needs():
+    model = build(start=None, end=(), padding=None)
+    assert model.shape.fill_token == 0
+    memory = model.encode_source(SOURCE)
+    for write in (translate, beam_search):
+        options = {"beams": 2} if write is beam_search else {}
+        with pytest.raises(ValueError, match="needs the decoder start token of the model; it has none; give start"):
+            write(model, memory, 3, **options)
+    with pytest.raises(ValueError, match="needs the end-of-sequence token of the model; it has none; give end"):
+        _ = model.shape.end_token
+
+
 def test_what_must_not_be_written_is_not():
     first = translate(build(), build().encode_source(SOURCE), 8)
     banned = int(first[0, 0]) if int(first[0, 0]) != END else 5
@@ -95,7 +124,7 @@ def test_nothing_is_dropped_while_writing_and_the_model_is_left_as_it_was():
         (lambda m, s: beam_search(m, s, 4, beams=0), "beams must be above zero"),
         (
             lambda m, s: beam_search(m, s, 4, beams=4),
-            "beams must be at most half of the vocabulary; got 4 beams for 7 tokens",
+            "beams times 2 must be at most the vocabulary; got 4 beams for 7 tokens",
         ),
         (lambda m, s: beam_search(m, s, 4, beams=2, length_penalty=float("nan")), "length_penalty must be a finite"),
         (lambda m, s: translate(m, s, 0), "max_new_tokens must be above zero"),

@@ -54,6 +54,13 @@ KINDS = {
     "parallel": {"norm_position": "parallel", "scheme": "t5", "source_scheme": "alibi", "logit_bias": True},
     "shared": {"norm_position": "shared", "kv_heads": 2, "logit_scale": 0.25, "tie_embeddings": False},
     "of two sizes": {"source_layers": 1, "source_vocabulary": 13, "source_scheme": "concatenated"},
+    "other heads in the encoder": {
+        "source_heads": 2,
+        "source_kv_heads": 1,
+        "source_hidden": 20,
+        "scheme": "t5",
+        "source_scheme": "rope",
+    },
     "a plan": {
         "scheme": "rope,none",
         "mixer": "softmax,linear",
@@ -87,6 +94,22 @@ def test_writing_in_pieces_is_writing_at_once(kind):
     pieces = [model.target_logits(piece, memory, cache=cache) for piece in TARGET.split([2, 1, 1, 1], 1)]
     assert torch.allclose(torch.cat(pieces, 1), model(SOURCE, TARGET, where), atol=1e-10)
     assert len(cache) == 5
+
+
+def test_the_encoder_has_heads_and_a_hidden_width_of_its_own():
+    model = build(source_heads=2, source_hidden=20)
+    here, there = model.encoder.blocks[0], model.decoder.blocks[0]
+    assert (here.mixer.head_width, there.mixer.head_width, there.cross.head_width) == (8, 4, 4)
+    assert (here.feedforward.narrow.in_features, there.feedforward.narrow.in_features) == (20, 64)
+    for choices in ({"source_heads": 2}, {"source_heads": 2, "head_width": 4}, {"source_heads": 8, "head_width": 4}):
+        shape = build(**choices).shape
+        full = shape.with_defaults()
+        assert full.encoder_shape.with_defaults() == shape.encoder_shape.with_defaults()
+        assert EncoderDecoder(full).state_dict().keys() == EncoderDecoder(shape).state_dict().keys()
+        for (_, a), (_, b) in zip(
+            EncoderDecoder(full).named_parameters(), EncoderDecoder(shape).named_parameters(), strict=True
+        ):
+            assert a.shape == b.shape
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ VARIANTS = {
     "cap": AttentionOptions(softcap=2.0),
     "sinks": AttentionOptions(sinks=True),
     "narrow": AttentionOptions(head_width=6, scale=0.3),
+    "clip": AttentionOptions(bias=True, clip_qkv=0.4),
 }
 SCHEMES = {
     "none": lambda d: None,
@@ -44,10 +45,10 @@ def looped(module, x, context, where):
     d, marks = module.head_width, module.scheme
     weights = module.project.weight.split(module.widths)
     biases = (0.0, 0.0, 0.0) if module.project.bias is None else module.project.bias.split(module.widths)
-    q, k, v = (
-        (y @ w.T + b).unflatten(-1, (-1, d)).transpose(1, 2)
-        for y, w, b in zip((x, context, context), weights, biases, strict=True)
-    )
+    projected = [y @ w.T + b for y, w, b in zip((x, context, context), weights, biases, strict=True)]
+    if module.clip_qkv is not None:
+        projected = [y.sign() * y.abs().minimum(torch.tensor(module.clip_qkv)) for y in projected]
+    q, k, v = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected)
     q, k = marks.encode_query(module.q_norm(q), where.q_pos), marks.encode_key(module.k_norm(k), where.k_pos)
     bias, out = marks.bias(where), []
     for h in range(4):
@@ -202,6 +203,7 @@ def test_half_precision_follows_autocast():
         (lambda: MultiHeadAttention(32, 4, scheme=Rope(head_width=16)), "built for head_width 16; got 8"),
         (lambda: MultiHeadAttention(32, 4, scheme=Learned(width=32, max_length=9)), "apply it to the input instead"),
         (lambda: AttentionOptions(softcap=0.0), "softcap must be above zero"),
+        (lambda: AttentionOptions(clip_qkv=0.0), "clip_qkv must be above zero"),
         (lambda: AttentionOptions(head_width=-1), "head_width must be above zero"),
         (lambda: AttentionOptions(scale=float("inf")), "scale must be finite"),
         (lambda: ScoreOptions(softcap=-1.0), "softcap must be above zero"),

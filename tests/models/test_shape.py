@@ -28,6 +28,9 @@ def by_hand(model, text):
         elif shape.norm_position == "post":
             x = one(x + block.mixer(x, at)[0])
             x = two(x + think(x))
+        elif shape.norm_position == "residual":
+            x = one(x) + block.mixer(one(x), at)[0]
+            x = two(x) + think(two(x))
         elif shape.norm_position == "parallel":
             x = x + block.mixer(one(x), at)[0] + think(two(x))
         else:
@@ -86,6 +89,13 @@ def test_biases_are_added_where_the_shape_has_them():
     assert names == {f"blocks.{layer}.{part}.bias" for layer in "01" for part in parts} | {"head.bias"}
 
 
+def test_the_bias_of_the_second_layer_of_a_feed_forward_may_be_left_out():
+    model = build(norm="layer", bias=("norm", "feedforward_in"))
+    inner = model.blocks[1].feedforward
+    assert inner.widen.bias.shape == (64,)
+    assert inner.narrow.bias is None
+
+
 def test_token_vectors_may_be_normed():
     model = build(embedding_norm=True)
     assert model.embedding_norm.weight.shape == (16,)
@@ -101,7 +111,7 @@ def test_mixers_may_be_planned_for_the_layers():
     }
 
 
-@pytest.mark.parametrize("order", ["pre", "post", "parallel", "shared"])
+@pytest.mark.parametrize("order", BLOCK_CLASSES)
 def test_scales_multiply_the_columns_of_each_branch(order):
     torch.manual_seed(0)
     model, text = build(norm_position=order, layer_scale=1.0, scheme="none"), ids(1, 4)

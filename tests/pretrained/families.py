@@ -39,6 +39,8 @@ CASES = {
     | {"rope_parameters": {"rope_type": "longrope", "short_factor": FACTORS, "long_factor": FACTORS, **LONG}},
     "mistral": LLAMA | {"sliding_window": 4},
     "mistral, whole": LLAMA | {"sliding_window": None},
+    "ministral": LLAMA
+    | {"sliding_window": 4, "head_dim": 16, "layer_types": ["full_attention", "sliding_attention"]},
     "qwen2": LLAMA,
     "qwen2, windows": LLAMA | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
     "qwen3": LLAMA | {"head_dim": 16},
@@ -84,6 +86,8 @@ ENCODERS = {
 TEXT_HEADS = {
     "llama, text heads": LLAMA | {"tie_word_embeddings": True},
     "mistral, text heads": LLAMA | {"sliding_window": 4},
+    "ministral, text heads": LLAMA
+    | {"sliding_window": 4, "head_dim": 8, "layer_types": ["full_attention", "sliding_attention"]},
     "qwen2, text heads": LLAMA | {"token_classification_bias": False},
     "qwen3, text heads": LLAMA | {"head_dim": 16},
     "gpt2, text heads": EARLY,

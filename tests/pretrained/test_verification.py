@@ -302,7 +302,7 @@ def test_a_model_of_few_positions_is_refused(tmp_path):
         verify(tmp_path)
 
 
-@pytest.mark.parametrize("config", [{"pad_token_id": None}, {"num_heads": 0}])
+@pytest.mark.parametrize("config", [{"pad_token_id": "x"}, {"num_heads": 0}])
 def test_a_damaged_config_exits_with_2(config, folders, tmp_path, monkeypatch, capsys):
     assert run(monkeypatch, "verify", changed(folders("t5"), tmp_path, config)) == 2
     assert f"{next(iter(config))} in config.json must be" in capsys.readouterr().err

@@ -17,14 +17,14 @@ from ordinate.testing import assert_as_close, check_scheme
 HALF_TO_PAIRS = {"interleaved": lambda m, d: (2 * m, 2 * m + 1), "half": lambda m, d: (m, m + d // 2)}
 
 
-def loop(x, positions, layout, theta=10_000.0):
+def loop(x, positions, layout, theta=10_000.0, rates_of=None):
     # RoFormer, equation 34: each pair is turned by m theta_i, theta_i = 10000^(-2(i-1)/d)
     d = x.shape[-1]
     rows = []
     for token, p in enumerate(positions):
         channels = [None] * d
         for m in range(d // 2):
-            angle = p * theta ** (-2 * m / d)
+            angle = p * theta ** (-2 * m / (rates_of or d))
             first, second = HALF_TO_PAIRS[layout](m, d)
             a, b = x[..., token, first], x[..., token, second]
             channels[first] = a * math.cos(angle) - b * math.sin(angle)
@@ -113,12 +113,27 @@ def test_the_head_width_must_be_even(width):
         Rope(head_width=width)
 
 
-@pytest.mark.parametrize("rotated", [3, 0, -2])
-def test_an_even_number_of_channels_turns(rotated):
-    with pytest.raises(
-        ValueError, match=f"rope needs an even number of rotated channels; got {rotated}; give 2, 4 or more"
-    ):
+@pytest.mark.parametrize("rotated", [0, -2])
+def test_one_pair_of_channels_turns_at_least(rotated):
+    with pytest.raises(ValueError, match=f"rope rotates one pair of channels at least; got {rotated}; give 2, 4"):
         Rope(head_width=7, rotary_dim=rotated)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(("width", "rotated"), [(8, 3), (8, 7), (5, 1)])
+def test_of_an_odd_number_of_channels_one_more_turns_at_the_rates_of_that_number(width, rotated, layout):
+    q, positions = drawn(1, 2, 3, width), [0, 1, 5]
+    scheme = Rope(head_width=width, rotary_dim=rotated, theta=50.0, layout=layout)
+    turning = loop(q[..., : rotated + 1], positions, layout, 50.0, rates_of=rotated)
+    exact = torch.cat([turning, q[..., rotated + 1 :]], -1)
+    assert torch.allclose(scheme.encode_query(q, column(positions)), exact, rtol=0, atol=1e-12)
+
+
+def test_an_odd_head_has_no_further_channel_to_turn():
+    with pytest.raises(ValueError, match="rope turns channels of a head; got rotary_dim 7 of 7; give fewer"):
+        Rope(head_width=7, rotary_dim=7)
+    with pytest.raises(ValueError, match="yarn needs an even number of rotated channels; got 3; give an even"):
+        Rope(head_width=8, rotary_dim=3, spectrum=Yarn(factor=2.0, trained_length=8))
 
 
 def test_no_more_channels_turn_than_there_are():

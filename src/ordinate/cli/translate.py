@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -145,7 +146,7 @@ def _memory(
     from ordinate.core.geometry import Geometry
     from ordinate.data.tasks.translation import pad_right
 
-    source, real = pad_right([tokenizer.encode(sentence) for sentence in sentences], model.shape.padding)
+    source, real = pad_right([tokenizer.encode(sentence) for sentence in sentences], model.shape.fill_token)
     with torch.inference_mode():
         return model.encode_source(source, Geometry.padded(real, causal=False), writing.target_length)
 
@@ -165,8 +166,7 @@ def _written(model: "EncoderDecoder", memory: "EncodedSource", writing: SearchOp
     else:
         drawn = torch.Generator().manual_seed(writing.seed) if writing.temperature else None
         rows = write(model, memory, writing.max_new_tokens, temperature=writing.temperature, generator=drawn).tolist()
-    end = model.shape.end
-    return [row[: row.index(end)] if end in row else row for row in rows]
+    return [list(takewhile(lambda token: token not in model.shape.end_tokens, row)) for row in rows]
 
 
 def _text(tokenizer: "Tokenizer", model: "EncoderDecoder", ids: Sequence[int]) -> str:
@@ -184,8 +184,8 @@ def _draw(tokenizer: "Tokenizer", model: "EncoderDecoder", sentence: str, writin
 
     memory = _memory(tokenizer, model, [sentence], writing)
     (translation,) = _written(model, memory, writing)
-    weights = cross_attention_weights(model, torch.tensor([[model.shape.start, *translation]]), memory)
-    sides = [tokenizer.encode(sentence).tolist(), [*translation, model.shape.end]]
+    weights = cross_attention_weights(model, torch.tensor([[model.shape.start_token, *translation]]), memory)
+    sides = [tokenizer.encode(sentence).tolist(), [*translation, model.shape.end_token]]
     source, target = ([_text(tokenizer, model, [token]) for token in side] for side in sides)
     chart = cross_attention_map(source, target, torch.stack(weights).mean((0, 2))[0].tolist())
     path.parent.mkdir(parents=True, exist_ok=True)

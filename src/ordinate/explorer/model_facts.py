@@ -77,11 +77,11 @@ def check_model(model: Backbone) -> None:
 
 
 def _check_mixers(model: Backbone) -> None:
-    """Raise unless all layers have softmax attention, whose scores are neither capped nor beside a sink."""
+    """Raise unless all layers have softmax attention, without caps, sinks and clips."""
     for block in model.blocks:
         mixer: Any = block.mixer
-        plain = type(mixer) is Softmax and mixer.softcap is None and mixer.sinks is None
-        must = "the explorer runs softmax attention without softcap and sinks"
+        plain = type(mixer) is Softmax and (mixer.softcap, mixer.sinks, mixer.clip_qkv) == (None, None, None)
+        must = "the explorer runs softmax attention without softcap, sinks and clip_qkv"
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
 
 

@@ -30,6 +30,8 @@ class AttentionOptions:
         softcap: logit soft-capping, scores become softcap tanh(score / softcap) (Gemma 2); None: no capping.
         sinks: whether each head has a learned attention sink, a logit that takes part in the softmax and has no value
             (gpt-oss).
+        clip_qkv: queries, keys and values are clipped to [-clip_qkv, clip_qkv] as they are projected (MPT); None: no
+            clipping.
     """
 
     head_width: int | None = None
@@ -40,9 +42,10 @@ class AttentionOptions:
     norm_eps: float = 1e-6
     softcap: float | None = None
     sinks: bool = False
+    clip_qkv: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("head_width", "scale", "norm_eps", "softcap"):
+        for name in ("head_width", "scale", "norm_eps", "softcap", "clip_qkv"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
 
@@ -74,6 +77,7 @@ class AttentionProjections(nn.Module):
         check_heads(width if variant.head_width is None else heads * variant.head_width, heads, kv_heads)
         need_fraction("dropout", dropout)
         self.width, self.dropout, self.softcap = width, dropout, variant.softcap
+        self.clip_qkv = variant.clip_qkv
         self.head_width = width // heads if variant.head_width is None else variant.head_width
         # from the unencoded head width: a scheme may append channels to q and k
         self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
@@ -125,7 +129,7 @@ class AttentionProjections(nn.Module):
 
     def project_qkv(self, x: Tokens) -> tuple[Queries, Keys, Values]:
         """Queries, keys and values for self-attention, before positions are encoded."""
-        q, k, v = (self.split_heads(part) for part in self.project(x).split(self.widths, -1))
+        q, k, v = (self.split_heads(part) for part in self._clipped(self.project(x)).split(self.widths, -1))
         return q, k, v
 
     def split_heads(self, x: Tokens) -> Queries:
@@ -166,7 +170,10 @@ class AttentionProjections(nn.Module):
 
     def _part(self, x: Tokens, rows: slice) -> Queries:
         bias = None if self.project.bias is None else self.project.bias[rows]
-        return self.split_heads(linear(x, self.project.weight[rows], bias))
+        return self.split_heads(self._clipped(linear(x, self.project.weight[rows], bias)))
+
+    def _clipped(self, projected: Tokens) -> Tokens:
+        return projected if self.clip_qkv is None else projected.clamp(-self.clip_qkv, self.clip_qkv)
 
 
 class AttentionMixer(AttentionProjections, Mixer[KVCache]):

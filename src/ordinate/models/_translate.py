@@ -41,15 +41,16 @@ def translate(
     check_sampling(temperature, top_k, top_p, generator)
     check_supports_cache(model.decoder.blocks)
     shape, rows, device = model.shape, memory.batch_size, memory.where.k_pos.device
-    cache, new = Cache(), torch.full((rows, 1), shape.start, device=device)
+    cache, new = Cache(), torch.full((rows, 1), shape.start_token, device=device)
+    ends = torch.tensor(shape.end_tokens, dtype=torch.long, device=device)
     written, ended = [], torch.zeros(rows, 1, dtype=torch.bool, device=device)
     with torch.inference_mode(), evaluation_mode(model):
         for _ in range(max_new_tokens):
             logits = model.target_logits(new, memory, cache=cache)[:, -1].float()
             logits[:, list(shape.suppress_tokens)] = float("-inf")
-            new = sample(logits, temperature, top_k, top_p, generator).masked_fill(ended, shape.padding)
+            new = sample(logits, temperature, top_k, top_p, generator).masked_fill(ended, shape.fill_token)
             written.append(new)
-            ended = ended | (new == shape.end)
+            ended = ended | torch.isin(new, ends)
             if bool(ended.all()):
                 break
     return torch.cat(written, 1)

@@ -68,7 +68,8 @@ def beam_search(
     need(abs(length_penalty) <= 5, penalty_range, f"got {length_penalty}", "give one near 1")
     tokens = model.shape.vocabulary - len(model.shape.suppress_tokens)
     came = f"got {beams} beams for {tokens} tokens"
-    need(2 * beams <= tokens, "beams must be at most half of the vocabulary", came, "give fewer beams")
+    kept = _candidates(beams, len(model.shape.end_tokens))
+    need(kept <= tokens, f"beams times {kept // beams} must be at most the vocabulary", came, "give fewer beams")
     check_supports_cache(model.decoder.blocks)
     with torch.inference_mode(), evaluation_mode(model):
         search = _Search(model, memory, max_new_tokens, beams, length_penalty)
@@ -84,14 +85,16 @@ class _Search:
 
     def __init__(self, model: EncoderDecoder, memory: EncodedSource, count: int, beams: int, penalty: float) -> None:
         self.model, self.count, self.beams, self.penalty = model, count, beams, penalty
+        self.kept = _candidates(beams, len(model.shape.end_tokens))
         device, rows = memory.where.k_pos.device, memory.batch_size
         self.first = torch.arange(rows, device=device)[:, None] * beams
         self.memory, self.cache = memory.select_rows(self.first.flatten().repeat_interleave(beams) // beams), Cache()
-        self.texts = torch.full((rows, beams, 1), model.shape.start, device=device)
+        self.texts = torch.full((rows, beams, 1), model.shape.start_token, device=device)
+        self.ends = torch.tensor(model.shape.end_tokens, dtype=torch.long, device=device)
         # all beams start identical: only the first may be extended in the first step
         self.running = torch.full((rows, beams), MINUS_INFINITY, device=device)
         self.running[:, 0] = 0.0
-        self.ended = torch.full((rows, beams, count), model.shape.padding, device=device)
+        self.ended = torch.full((rows, beams, count), model.shape.fill_token, device=device)
         self.scores = torch.full((rows, beams), MINUS_INFINITY, device=device)
         self.lengths = torch.zeros_like(self.scores, dtype=torch.long)
         self.open = torch.ones(rows, dtype=torch.bool, device=device)
@@ -100,9 +103,9 @@ class _Search:
         """Extend every beam by one token."""
         found, parent, token = self._continuations()
         texts = torch.cat([_pick(self.texts, parent), token[..., None]], 2)
-        over = (token == self.model.shape.end) | (step == self.count)
-        # of 2 * beams candidates only the best half may finish; the rest refill the beams when those do
-        counts = over & self.open[:, None] & (torch.arange(2 * self.beams, device=over.device) < self.beams)
+        over = torch.isin(token, self.ends) | (step == self.count)
+        # of the candidates only the best `beams` may finish; the rest refill the beams when those do
+        counts = over & self.open[:, None] & (torch.arange(self.kept, device=over.device) < self.beams)
         self._store(texts[..., 1:], (found / step**self.penalty).masked_fill(~counts, MINUS_INFINITY))
         self.running, chosen = found.masked_fill(over, MINUS_INFINITY).topk(self.beams)
         self.texts = _pick(texts, chosen)
@@ -121,23 +124,28 @@ class _Search:
         return BeamSearchResult(self.ended[..., : int(self.lengths.max())], self.scores)
 
     def _continuations(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Best 2 * beams extensions of each source: scores, beam indices, tokens."""
+        """Best extensions of each source: scores, beam indices, tokens."""
         new = self.texts[..., -1].reshape(-1, 1)
         logits = self.model.target_logits(new, self.memory, cache=self.cache)[:, -1].float()
         log_probs = logits.log_softmax(-1)
         log_probs[:, list(self.model.shape.suppress_tokens)] = MINUS_INFINITY
         total = self.running[..., None] + log_probs.view(*self.running.shape, -1)
-        found, index = total.flatten(1).topk(2 * self.beams)
+        found, index = total.flatten(1).topk(self.kept)
         return found, index // log_probs.shape[-1], index % log_probs.shape[-1]
 
     def _store(self, texts: Tensor, scores: Tensor) -> None:
-        longer = torch.nn.functional.pad(texts, (0, self.count - texts.shape[2]), value=self.model.shape.padding)
+        longer = torch.nn.functional.pad(texts, (0, self.count - texts.shape[2]), value=self.model.shape.fill_token)
         self.scores, kept = torch.cat([self.scores, scores], 1).topk(self.beams)
         self.ended = _pick(torch.cat([self.ended, longer], 1), kept)
         lengths = torch.full(scores.shape, texts.shape[2], device=scores.device).masked_fill(
             scores == MINUS_INFINITY, 0
         )
         self.lengths = torch.cat([self.lengths, lengths], 1).gather(1, kept)
+
+
+def _candidates(beams: int, ends: int) -> int:
+    """Return how many extensions are considered: as many as leave `beams` if each beam ends in every way."""
+    return max(2, 1 + ends) * beams
 
 
 def _pick(texts: Int[Tensor, "b some n"], which: Int[Tensor, "b chosen"]) -> Int[Tensor, "b chosen n"]:

@@ -1,4 +1,4 @@
-"""Transformer layers: pre-norm, post-norm, parallel, and parallel with a shared norm."""
+"""Transformer layers: pre-norm, post-norm, of normalised residuals, parallel, and parallel with a shared norm."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ordinate.mixers._mixer import KVCache, Mixer, MixerState
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.schemes._scheme import Placed
 
-NormPosition = Literal["pre", "post", "parallel", "shared"]
+NormPosition = Literal["pre", "post", "residual", "parallel", "shared"]
 
 
 class LayerScale(nn.Module):
@@ -97,9 +97,9 @@ class Block(nn.Module):
         """Output of the feed-forward branch."""
         return self.dropout(self.feedforward_scale(self.feedforward(self.feedforward_norm(x))))
 
-    def before_branch(self, norm: nn.Module, x: Tokens) -> Tokens:
-        """Input of a branch: the normalised residual stream."""
-        return norm(x)
+    def before_branch(self, norm: nn.Module, x: Tokens) -> tuple[Tokens, Tokens]:
+        """Residual stream that a branch is added to, and the input of the branch: the normalised stream."""
+        return x, norm(x)
 
     def after_branch(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
         """Add the output of a branch to the residual stream."""
@@ -109,13 +109,14 @@ class Block(nn.Module):
         self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
     ) -> tuple[Tokens, MixerState | None]:
         """Apply the layer; return the tokens and the new state of the mixer."""
-        mixed, state = self.mixer(self.before_branch(self.mixer_norm, x), at, state)
+        x, read = self.before_branch(self.mixer_norm, x)
+        mixed, state = self.mixer(read, at, state)
         x = self.after_branch(self.mixer_norm, x, self.mixer_scale(mixed))
         if cross_input is not None:
-            found = cross_input.attend(self.cross, self.before_branch(self.cross_norm, x))
-            x = self.after_branch(self.cross_norm, x, found)
-        fed = self.feedforward_scale(self.feedforward(self.before_branch(self.feedforward_norm, x)))
-        return self.after_branch(self.feedforward_norm, x, fed), state
+            x, read = self.before_branch(self.cross_norm, x)
+            x = self.after_branch(self.cross_norm, x, cross_input.attend(self.cross, read))
+        x, read = self.before_branch(self.feedforward_norm, x)
+        return self.after_branch(self.feedforward_norm, x, self.feedforward_scale(self.feedforward(read))), state
 
 
 def run_blocks(
@@ -147,13 +148,29 @@ class PostBlock(Block):
     Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762.
     """
 
-    def before_branch(self, norm: nn.Module, x: Tokens) -> Tokens:
-        """Input of a branch: the residual stream itself."""
-        return x
+    def before_branch(self, norm: nn.Module, x: Tokens) -> tuple[Tokens, Tokens]:
+        """Residual stream that a branch is added to, and the input of the branch: the stream itself."""
+        return x, x
 
     def after_branch(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
         """Add the output of a branch and normalise the sum."""
         return norm(x + self.dropout(branch))
+
+
+class NormedResidualBlock(Block):
+    """Transformer layer whose residual connections carry the normalised input of each branch (Bloom, if so set).
+
+        n = norm(x);   x = n + mixer(n);   n = norm(x);   x = n + cross(n, source);   n = norm(x);
+        x = n + feedforward(n)
+
+    Source: `apply_residual_connection_post_layernorm` of Megatron-LM, https://github.com/NVIDIA/Megatron-LM, and of
+        Bloom in transformers.
+    """
+
+    def before_branch(self, norm: nn.Module, x: Tokens) -> tuple[Tokens, Tokens]:
+        """Residual stream that a branch is added to, and the input of the branch: both are the normalised stream."""
+        normed = norm(x)
+        return normed, normed
 
 
 class ParallelBlock(Block):
@@ -212,6 +229,7 @@ class SharedNormParallelBlock(Block):
 BLOCK_CLASSES: dict[NormPosition, type[Block]] = {
     "pre": Block,
     "post": PostBlock,
+    "residual": NormedResidualBlock,
     "parallel": ParallelBlock,
     "shared": SharedNormParallelBlock,
 }

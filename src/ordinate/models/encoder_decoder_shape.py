@@ -14,7 +14,7 @@ from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 CrossAxis = Literal["shared", "scaled"]
 CROSS_AXES: tuple[CrossAxis, ...] = ("shared", "scaled")
 # fields of `Shape` that the encoder may have of its own, as source_...
-SOURCE_FIELDS = ("layers", "scheme", "mixer", "sliding_windows")
+SOURCE_FIELDS = ("layers", "heads", "kv_heads", "hidden", "scheme", "mixer", "sliding_windows")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,9 @@ class EncoderDecoderShape(Shape):
     Args:
         source_vocabulary: vocabulary size of the source; None: encoder and decoder share one token table.
         source_layers: layers of the encoder; None: as many as the decoder has.
+        source_heads: query heads of the encoder; None: as many as the decoder has.
+        source_kv_heads: key and value heads of the encoder; None: as many as the decoder has.
+        source_hidden: hidden width of the encoder's feed-forward; None: the decoder's.
         source_scheme: positional schemes of the encoder; None: the decoder's.
         source_mixer: token mixers of the encoder; None: the decoder's.
         source_sliding_windows: sliding windows of the encoder [tokens]; None: the decoder's.
@@ -35,9 +38,9 @@ class EncoderDecoderShape(Shape):
             that both sequences end at the same position. The target length must then be known before generation.
         logit_scale: factor of the final hidden states before the output head; width^(-1/2) in T5.
         logit_bias: whether the output head has a bias.
-        start: decoder start token.
-        end: end-of-sequence token.
-        padding: padding token. Masks come from the geometry, so the same id may also be a regular token.
+        start: decoder start token; None: none, which generation needs.
+        end: end-of-sequence token, or several; (): none.
+        padding: padding token; None: none. Masks come from the geometry, so the same id may also be a regular token.
         suppress_tokens: tokens that are never generated.
 
     Raises:
@@ -52,6 +55,9 @@ class EncoderDecoderShape(Shape):
 
     source_vocabulary: int | None = None
     source_layers: int | None = None
+    source_heads: int | None = None
+    source_kv_heads: int | None = None
+    source_hidden: int | None = None
     source_scheme: SchemeForm | None = None
     source_mixer: MixerForm | None = None
     source_sliding_windows: tuple[int | None, ...] | None = None
@@ -61,9 +67,9 @@ class EncoderDecoderShape(Shape):
     cross_ratio: float | None = None
     logit_scale: float = 1.0
     logit_bias: bool = False
-    start: int = 0
-    end: int = 1
-    padding: int = 0
+    start: int | None = 0
+    end: int | tuple[int, ...] = 1
+    padding: int | None = 0
     suppress_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -84,11 +90,40 @@ class EncoderDecoderShape(Shape):
             f"got cross_ratio={self.cross_ratio} with a shared one",
             "give cross_axis='scaled'",
         )
-        for token in (self.start, self.end, self.padding, *self.suppress_tokens):
-            known = f"special tokens must lie in 0 to {self.vocabulary - 1}"
-            need(0 <= token < self.vocabulary, known, f"got {token}", "change start, end, padding or suppress_tokens")
+        for token in (self.start, *self.end_tokens, self.padding, *self.suppress_tokens):
+            known, remedy = f"special tokens must lie in 0 to {self.vocabulary - 1}", "change start, end, padding or"
+            inside = token is None or 0 <= token < self.vocabulary
+            need(inside, known, f"got {token}", f"{remedy} suppress_tokens")
         need(self.blocks == "plain", "an encoder-decoder needs plain blocks", f"got {self.blocks!r}", "leave it out")
         need("head" not in self.bias, "the head bias is set by logit_bias", "got bias='head'", "give logit_bias=True")
+
+    @property
+    def start_token(self) -> int:
+        """Decoder start token.
+
+        Raises:
+            ValueError: the model has none.
+        """
+        return _named("decoder start token", "start", self.start)
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """End-of-sequence tokens."""
+        return self.end if isinstance(self.end, tuple) else (self.end,)
+
+    @property
+    def end_token(self) -> int:
+        """End-of-sequence token of texts that the model reads: the first one.
+
+        Raises:
+            ValueError: the model has none.
+        """
+        return _named("end-of-sequence token", "end", next(iter(self.end_tokens), None))
+
+    @property
+    def fill_token(self) -> int:
+        """Token that fills a batch after the end of shorter texts: the padding token; without it, the end token."""
+        return next((token for token in (self.padding, *self.end_tokens) if token is not None), 0)
 
     @property
     def encoder_shape(self) -> Shape:
@@ -116,7 +151,9 @@ class EncoderDecoderShape(Shape):
         """Return a copy with all defaults filled in."""
         source = self.encoder_shape.with_defaults()
         named = {f"source_{name}": getattr(source, name) for name in SOURCE_FIELDS}
-        return replace(super().with_defaults(), **named)
+        full = super().with_defaults()
+        # a width that is usual for the heads of one side may not be for those of the other
+        return replace(full, head_width=source.head_width or full.head_width, **named)
 
     def make_cross_attention(self, layer: int) -> AttentionMixer:
         """Build the cross-attention mixer of a decoder layer."""
@@ -150,3 +187,10 @@ class EncoderDecoderShape(Shape):
         # special tokens are those of the whole model
         own = {field.name: getattr(self, field.name) for field in fields(Shape) if field.name != "padding"}
         return Shape(**own | changes)
+
+
+def _named(what: str, field: str, token: int | None) -> int:
+    """Return a special token, or raise a ValueError if there is none."""
+    if token is None:
+        raise ValueError(f"this needs the {what} of the model; it has none; give {field} to its shape")
+    return token

@@ -51,7 +51,8 @@ class FeedForward(nn.Module):
             (sigmoid), bilinear (linear); for others gated_ before the name of f.
         width: columns of the model.
         hidden: width of the hidden layer.
-        bias: whether both linear layers have biases.
+        bias: whether the linear layers have biases.
+        out_bias: whether the last one has one; None: as `bias`.
 
     Raises:
         ValueError: an unknown kind, or a width that is not positive.
@@ -59,7 +60,9 @@ class FeedForward(nn.Module):
         https://arxiv.org/abs/2002.05202.
     """
 
-    def __init__(self, kind: FeedForwardKind, width: int, hidden: int, *, bias: bool = False) -> None:
+    def __init__(
+        self, kind: FeedForwardKind, width: int, hidden: int, *, bias: bool = False, out_bias: bool | None = None
+    ) -> None:
         super().__init__()
         need_known("feedforward", kind, FEEDFORWARD_KINDS)
         for name, value in (("width", width), ("hidden", hidden)):
@@ -67,7 +70,7 @@ class FeedForward(nn.Module):
         self.gated = kind in GATED
         self.bend = ACTIVATIONS[GATED[cast(Gate, kind)] if self.gated else cast(Activation, kind)]
         self.widen = Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
-        self.narrow = Linear(hidden, width, bias=bias)
+        self.narrow = Linear(hidden, width, bias=bias if out_bias is None else out_bias)
 
     def forward(self, x: Tokens) -> Tokens:
         """Apply the network to each token."""

@@ -32,9 +32,9 @@ from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
 Norm = Literal["rms", "layer"]
-BiasLocation = Literal["norm", "feedforward", "head"]
+BiasLocation = Literal["norm", "feedforward", "feedforward_in", "head"]
 NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
-BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "head")
+BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "feedforward_in", "head")
 # standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
 
@@ -74,11 +74,12 @@ class Shape:
         max_length: longest input that schemes with a table must support [tokens].
         norm: `rms` or `layer`.
         norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
-        norm_position: `pre`, `post` (original transformer), `parallel` (GPT-NeoX), `shared` (GPT-J).
+        norm_position: `pre`, `post` (original transformer), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as
+            `pre`, and residual connections carry the normalised input (Bloom, if so set).
         feedforward: an activation function, or a gated linear unit such as `swiglu` or `geglu`: see `FeedForward`.
         hidden: hidden width of the feed-forward; None: 4 width, or 8/3 width if gated.
-        bias: which parts have biases: `norm` (of `layer`), `feedforward`, `head`. Attention biases are an option of
-            the mixer: `mixer="softmax:variant.bias=true"`.
+        bias: which parts have biases: `norm` (of `layer`), `feedforward` (`feedforward_in`: only the first of its
+            layers), `head`. Attention biases are an option of the mixer: `mixer="softmax:variant.bias=true"`.
         dropout: dropout probability of attention weights and of the output of each branch.
         tie_embeddings: whether the output head shares the weights of the token table (tied embeddings).
         head: `next_token` predicts tokens; `classes` the class of a text from its last token, `token_classes` that of
@@ -254,13 +255,19 @@ class Shape:
 
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
-        inner = FeedForward(self.feedforward, self.width, self.hidden_width, bias="feedforward" in self.bias)
+        inner = self._feedforward()
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         norm, width = self.make_norm, self.width
         made = self.block_class(layer)(mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made
+
+    def _feedforward(self) -> FeedForward:
+        """Build the feed-forward network of a layer."""
+        both = "feedforward" in self.bias
+        first = both or "feedforward_in" in self.bias
+        return FeedForward(self.feedforward, self.width, self.hidden_width, bias=first, out_bias=both)
 
     def _check_sizes(self) -> None:
         """Raise unless the sizes are numbers that fit."""

@@ -117,7 +117,8 @@ class Family(ABC):
 
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
-        names), `ignored_suffixes` (checkpoint tensors to ignore) and `check_tables` (those that the model computes).
+        names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes` (checkpoint tensors to
+        ignore) and `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -139,8 +140,15 @@ class Family(ABC):
     """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
     settings: Mapping[str, Any] = {}
     """The settings of the checkpoint that `read_config` read last; `rules` may depend on them."""
+    warning: str = ""
+    """What a user must know of the checkpoint that `read_config` read last; "": nothing."""
     source: str = "config.json"
     """Where they are from, for messages about sizes: config.json, and the defaults of sizes that it lacks."""
+
+    @classmethod
+    def read_as(cls, config: Mapping[str, Any]) -> str:
+        """Return the `model_type` as which AutoModel of transformers reads a config.json of this family."""
+        return cls.model_type
 
     def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
         """Convert a config.json to a `Shape` and keep its settings, with defaults and aliases as in transformers.
@@ -205,8 +213,9 @@ class Family(ABC):
         """Return suffixes of checkpoint tensors that are ignored unless a rule reads them."""
         return self.ignored_suffixes
 
-    def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:  # noqa: B027  (most have none)
-        """Raise a ValueError unless what the model computes is stored as computed, where a checkpoint has it."""
+    def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
+        """Return the shape, completed with what follows from the numbers of the tensors and not from their names."""
+        return shape
 
     def all_rules(self, shape: Shape) -> list[TensorRule]:
         """Return the tensor mappings of all layers."""

@@ -19,9 +19,9 @@ LAYERS = frozenset(
 DIMENSIONS = frozenset(
     {"hidden_size", "n_embd", "d_model", "intermediate_size", "n_inner", "d_ff", "d_kv", "head_dim", "vocab_size",
      "num_attention_heads", "num_key_value_heads", "n_head", "n_heads", "num_heads", "type_vocab_size",
-     "decoder_vocab_size", "decoder_ffn_dim", "encoder_ffn_dim", "decoder_attention_heads",
+     "decoder_ffn_dim", "encoder_ffn_dim", "decoder_attention_heads",
      "encoder_attention_heads", "rotary_dim", "width", "hidden", "heads", "kv_heads", "head_width", "vocabulary",
-     "source_vocabulary", "embedding_width"}
+     "source_vocabulary", "source_heads", "source_kv_heads", "source_hidden", "embedding_width"}
 )  # fmt: skip
 
 

@@ -15,8 +15,8 @@ PAIR = tuple[int, int]
 OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(
         ("head_dim", "n_inner", "num_key_value_heads", "num_decoder_layers", "decoder_vocab_size",
-         "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "n_embed", "seq_length",
-         "original_max_position_embeddings"),
+         "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "bos_token_id", "n_embed",
+         "seq_length", "original_max_position_embeddings"),
         int | None,
     ),
     **dict.fromkeys(("partial_rotary_factor", "rope_theta"), float | None),
@@ -27,7 +27,7 @@ OPTIONAL: Mapping[str, Any] = {
     "bad_words_ids": list[list[int]] | None,
     "layer_types": list[str] | None,
     "dense_act_fn": str,
-    "is_gated_act": bool,
+    "is_gated_act": bool | int | None,
     "embedding_size": int,
     "pos_att_type": list[str] | str | None,
     "architectures": list[str] | None,
@@ -37,12 +37,15 @@ OPTIONAL: Mapping[str, Any] = {
 NO_COUNTS = frozenset(
     {
         "pad_token_id",
+        "bos_token_id",
         "eos_token_id",
         "decoder_start_token_id",
         "max_window_layers",
         "num_register_tokens",
         "pooler_output_size",
         "local_attention",
+        "sliding_window",
+        "decoder_vocab_size",
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""

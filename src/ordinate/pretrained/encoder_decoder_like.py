@@ -24,14 +24,21 @@ class EncoderDecoderLike(Family):
         return [rule for each in self.rules(shape) for rule in each.layers(depths[each.ours.startswith("encoder.")])]
 
 
-def special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the start, end, padding and suppressed tokens from a config.json, as fields of `Shape`."""
-    ends = config["eos_token_id"]
-    end = ends[0] if isinstance(ends, list) and len(ends) == 1 else ends
-    need(isinstance(end, int), "there must be one end token", f"got eos_token_id={ends!r}", "give a single id")
-    for name in ("decoder_start_token_id", "pad_token_id"):
-        must, remedy = f"{name} in config.json must be a token id", "set it; most models pad and begin with one token"
-        need(isinstance(config[name], int), must, f"got {config[name]!r}", remedy)
+def special_tokens(config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
+    """Read the start, end, padding and suppressed tokens from a config.json, as fields of `EncoderDecoderShape`.
+
+    Args:
+        config: the settings of the checkpoint.
+        vocabulary: tokens of the decoder: those outside of it are in no text, and are left out.
+    """
+    named = {name: config.get(name) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id")}
+    if named["decoder_start_token_id"] is None:
+        # as in transformers
+        named["decoder_start_token_id"] = named["bos_token_id"]
+    inside = {name: token for name, token in named.items() if token is not None and 0 <= token < vocabulary}
+    came = config["eos_token_id"]
+    listed = came if isinstance(came, list) else () if came is None else (came,)
+    ends = tuple(token for token in listed if 0 <= token < vocabulary)
     words = config.get("bad_words_ids") or []
     need(
         all(len(word) == 1 for word in words),
@@ -40,16 +47,20 @@ def special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
         "remove the longer ones",
     )
     return {
-        "start": config["decoder_start_token_id"],
-        "end": end,
-        "padding": config["pad_token_id"],
-        "suppress_tokens": tuple(token for (token,) in words),
+        "start": inside.get("decoder_start_token_id"),
+        "end": ends[0] if len(ends) == 1 else ends,
+        "padding": inside.get("pad_token_id"),
+        # end tokens are not suppressed in transformers
+        "suppress_tokens": tuple(token for (token,) in words if 0 <= token < vocabulary and token not in ends),
     }
 
 
 def special_tokens_config(shape: EncoderDecoderShape) -> dict[str, Any]:
     """Return the config.json keys of the special tokens."""
-    found = {"decoder_start_token_id": shape.start, "eos_token_id": shape.end, "pad_token_id": shape.padding}
+    ends = shape.end_tokens
+    found = {"pad_token_id": shape.padding, "eos_token_id": ends[0] if len(ends) == 1 else list(ends) or None}
+    # transformers has no null there
+    found |= {} if shape.start is None else {"decoder_start_token_id": shape.start}
     return found | ({"bad_words_ids": [[token] for token in shape.suppress_tokens]} if shape.suppress_tokens else {})
 
 

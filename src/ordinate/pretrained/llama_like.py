@@ -166,9 +166,16 @@ WINDOW_DEFAULTS: Mapping[str, Any] = {
 """Default values of the keys of sliding windows by layer."""
 
 
+def need_window_size(window: int | None) -> None:
+    """Raise a ValueError unless a sliding window, if there is one, has a size above zero."""
+    must = "sliding_window in config.json must be above zero, or null"
+    need(window is None or window > 0, must, f"got {window}", "correct it, or download the file again")
+
+
 def layer_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
     """Return the sliding windows from the `layer_types` of a config.json, or as its other keys imply."""
     window, first = config["sliding_window"] if config["use_sliding_window"] else None, config["max_window_layers"]
+    need_window_size(window)
     types, count = config["layer_types"], config["num_hidden_layers"]
     if types is None:
         must = "max_window_layers must be the number of layers without a window, where the others have one"

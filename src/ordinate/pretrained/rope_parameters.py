@@ -1,6 +1,7 @@
 """Convert `rope_parameters` of transformers to a RoPE scheme spec and back."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -23,8 +24,8 @@ def rope_parameters(config: Mapping[str, Any], *, partial: bool = False) -> dict
     Args:
         config: the settings of the checkpoint; `rope_theta` and `partial_rotary_factor` beside the dictionary apply
             where it has none.
-        partial: whether the family rotates a part of each head's channels. The others ignore `partial_rotary_factor`,
-            which transformers does not run with scaled frequencies there.
+        partial: whether the family rotates a part of each head's channels. The others ignore `partial_rotary_factor`
+            unless the frequencies are scaled.
     """
     found = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     return complete_rope_parameters(found, config, partial=partial)
@@ -48,28 +49,43 @@ def complete_rope_parameters(
         # transformers takes max_position_embeddings
         found.pop("original_max_position_embeddings", None)
     # `proportional` is a rotation of the whole head in which some rates are 0
-    if not partial and found["rope_type"] != "proportional":
-        share = found.pop("partial_rotary_factor", None)
-        need(
-            found["rope_type"] == "default" or share in (None, 1.0),
-            f"rope_type {found['rope_type']!r} of this family rotates whole heads",
-            f"got partial_rotary_factor={share}, which transformers does not run",
-            "load another checkpoint",
-        )
-    return found
+    if not partial and found["rope_type"] == "default":
+        found.pop("partial_rotary_factor", None)
+    known = {*Spectrum.of_rope_type(kind).hf_fields, "rope_type", "rope_theta", "partial_rotary_factor"}
+    # keys of other types have no effect there
+    return {name: value for name, value in found.items() if name in known}
 
 
-def rope_spec(parameters: Mapping[str, Any], head_width: int, max_length: int, layout: str = "half") -> str:
-    """Return the equivalent scheme spec: "rope:theta=500000.0,spectrum=llama3,spectrum.factor=8.0"."""
-    rope = Rope.from_rope_parameters(parameters, head_width=head_width, max_length=max_length)
+def rope_spec(
+    parameters: Mapping[str, Any],
+    head_width: int,
+    max_length: int,
+    *,
+    partial: bool = False,
+    rotated_width: int | None = None,
+) -> str:
+    """Return the equivalent scheme spec: "rope:theta=500000.0,spectrum=llama3,spectrum.factor=8.0".
+
+    Args:
+        parameters: the RoPE settings, from `rope_parameters`.
+        head_width: channels of a head.
+        max_length: `max_position_embeddings` [tokens].
+        partial: whether the family rotates a part of each head's channels.
+        rotated_width: channels of which `partial_rotary_factor` is a share; None: those of a head.
+
+    Raises:
+        ValueError: a part of the head for a family that rotates whole heads, or settings that the scheme refuses.
+    """
+    wide = head_width if rotated_width is None else rotated_width
+    if not _rotates(parameters, wide, partial=partial):
+        return "none"
+    rope = Rope.from_rope_parameters(parameters, head_width=wide, max_length=max_length)
     if rope.spectrum.length_thresholds != ():
         # as transformers does, and not at each query
         rope.spectrum = replace(cast(Any, rope.spectrum), rates_by="sequence")
     options = [f"theta={rope.theta}"]
     if rope.rotary_dim != head_width:
         options.append(f"rotary_dim={rope.rotary_dim}")
-    if layout != "half":
-        options.append(f"layout={layout}")
     if type(rope.spectrum) is not Spectrum:
         options += [f"spectrum={type(rope.spectrum).__module__.rsplit('.', 1)[-1]}", *_numbers(rope.spectrum)]
     return "rope:" + ",".join(options)
@@ -87,6 +103,8 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
         ValueError: the spec is not a single rope, or one that the family does not have.
     """
     name, options = catalog.parse(line)
+    if name == "none" and partial:
+        return {"rope_type": "default", "rope_theta": DEFAULT_THETA, "partial_rotary_factor": 0.0}
     need(
         name == "rope",
         "this family requires the scheme rope",
@@ -102,7 +120,7 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
             f"got rotary_dim={rope.rotary_dim} of {head_width} channels",
             "use the family gpt_neox or gptj, or save_pretrained",
         )
-        parameters["partial_rotary_factor"] = rope.rotary_dim / head_width
+        parameters["partial_rotary_factor"] = _share(rope.rotary_dim, head_width)
     if type(rope.spectrum) is not Spectrum:
         named = rope.spectrum.rope_type in TRANSFORMERS_ROPE_TYPES
         need(
@@ -123,6 +141,28 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
         parameters["rope_type"] = rope.spectrum.rope_type
     # tuples become lists, as they would in config.json
     return json.loads(json.dumps(parameters))
+
+
+def _rotates(parameters: Mapping[str, Any], head_width: int, *, partial: bool) -> bool:
+    """Whether any channels of a head are rotated; raise a ValueError if only a part of them is and must not be."""
+    given = parameters.get("partial_rotary_factor")
+    share = 1.0 if given is None else given
+    if parameters["rope_type"] == "proportional":
+        return int(share * head_width // 2) > 0
+    turning = int(head_width * share)
+    need(
+        partial or turning + turning % 2 == head_width,
+        f"rope_type {parameters['rope_type']!r} of this family rotates whole heads, of an even number of channels",
+        f"got partial_rotary_factor={given} of {head_width} channels, which transformers does not run",
+        "load another checkpoint",
+    )
+    return turning > 0
+
+
+def _share(rotated: int, head_width: int) -> float:
+    """Return the `partial_rotary_factor` of this many channels: its product with the width is rounded down."""
+    share = rotated / head_width
+    return share if int(head_width * share) == rotated else math.nextafter(share, 1.0)
 
 
 def _numbers(spectrum: Spectrum) -> list[str]:

@@ -68,6 +68,8 @@ def load(
             "config.json names code (auto_map); it is not run: Ordinate uses its own implementation", stacklevel=2
         )
     family, shape, tensors = _opened(folder)
+    if family.warning:
+        warnings.warn(f"{family.warning} ({folder / CONFIG})", stacklevel=2)
     with torch.device("meta"), reading(folder / CONFIG):
         model: Model = cast(Callable[[Shape], Model], family.model_class)(shape)
     state = _read(family, model, tensors)
@@ -98,7 +100,7 @@ def published_shape(source: str | Path) -> Shape:
 def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     given = read_config(folder)
     with reading(folder / CONFIG):
-        family = family_of(given["model_type"])
+        family = family_for(given)
     packed = given.get("quantization_config") or {}
     how = packed.get("quant_method") if isinstance(packed, dict) else None
     need(
@@ -119,7 +121,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     # it takes precedence, as in transformers
     given |= {name: writing[name] for name in GENERATION_KEYS if writing.get(name) is not None}
     with reading(folder / CONFIG):
-        return family, family.read_config(given, tensors.keys()), tensors
+        return family, family.refined(family.read_config(given, tensors.keys()), tensors), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:
@@ -214,6 +216,11 @@ def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]
     return name, usual | catalog.bind(kind, options, shape.bindable_sizes)
 
 
+def family_for(config: Mapping[str, Any]) -> Family:
+    """Return the family that reads a config.json: that of its `model_type`, or the one that transformers takes."""
+    return family_of(family_of(config["model_type"]).read_as(config))
+
+
 def family_of(model_type: str) -> Family:
     """Return the family of a `model_type`."""
     names = catalog.names(_FOLDER)
@@ -234,7 +241,6 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         _class_remedy(family, model, "download it again"),
     )
     _check_extra(family, model, tensors, set(names.values()))
-    family.check_tables(tensors, model.shape)
     state = {}
     for rule in rules:
         _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)

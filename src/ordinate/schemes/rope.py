@@ -33,10 +33,11 @@ class Rope(Scheme):
         layout: which channels form a pair: `half` pairs m with m + d/2 (GPT-NeoX, Llama in transformers),
             `interleaved` pairs 2m with 2m + 1 (the paper, GPT-J). They are equal up to a permutation of the channels;
             a checkpoint needs its own layout.
-        rotary_dim: number of rotated channels, d, from the first on; the others are unchanged. None: all.
+        rotary_dim: number of rotated channels, d, from the first on; the others are unchanged. None: all. Where it is
+            odd, d + 1 channels are rotated, at the rates of d, as by GPT-NeoX in transformers.
         spectrum: frequency scaling for sequences longer than in training; None: none.
     Raises:
-        ValueError: an odd number of rotated channels, or more than the head has.
+        ValueError: an odd head width, or more rotated channels than the head has.
     Source: Su et al. 2021, RoFormer, equation 34, https://arxiv.org/abs/2104.09864; `rotary_dim` as in GPT-NeoX,
     GPT-J. Departs: nowhere. Angles in float64, the rotation in float32 at least, whatever the model's type.
     """
@@ -63,13 +64,13 @@ class Rope(Scheme):
         need_positive("theta", theta)
         self.rotary_dim = head_width if rotary_dim is None else rotary_dim
         need(
-            self.rotary_dim > 0 and self.rotary_dim % 2 == 0,
-            f"rope needs an even {'head width' if rotary_dim is None else 'number of rotated channels'}",
+            self.rotary_dim > 0 and (rotary_dim is not None or head_width % 2 == 0),
+            "rope needs an even head width" if rotary_dim is None else "rope rotates one pair of channels at least",
             f"got {self.rotary_dim}",
             "choose heads that divide width into even parts" if rotary_dim is None else "give 2, 4 or more",
         )
         need(
-            self.rotary_dim <= head_width,
+            self.rotary_dim + self.rotary_dim % 2 <= head_width,
             "rope turns channels of a head",
             f"got rotary_dim {self.rotary_dim} of {head_width}",
             "give fewer",

@@ -21,10 +21,10 @@ class T5(Scheme):
     Enters at: scores.
     Args:
         heads: heads of the model.
-        buckets: rows of the table.
+        buckets: rows of the table; bidirectional attention leaves the last of an odd number unused.
         max_distance: start of the last bucket [tokens].
     Raises:
-        ValueError: fewer than 4 buckets, an odd number of them, or a max_distance that leaves no logarithmic bucket.
+        ValueError: fewer than 4 buckets, or a max_distance that leaves no logarithmic bucket.
     Source: Raffel et al. 2020, T5, section 2.1, https://arxiv.org/abs/1910.10683, buckets from its published code.
     Departs: the bias is added to q.k * scale, as for all schemes; T5 itself does not scale q.k (scale = 1).
     """
@@ -43,12 +43,7 @@ class T5(Scheme):
     def __init__(self, *, heads: int, buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__()
         need_positive("heads", heads)
-        need(
-            buckets >= 4 and buckets % 2 == 0,
-            "t5 needs an even number of at least 4 buckets",
-            f"got {buckets}",
-            "32 is usual",
-        )
+        need(buckets >= 4, "t5 needs at least 4 buckets", f"got {buckets}", "32 is usual")
         need(
             max_distance > buckets // 2,
             "max_distance must exceed the single-distance buckets",

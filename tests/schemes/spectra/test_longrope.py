@@ -125,9 +125,13 @@ def test_an_unknown_rule_for_the_length_is_refused(untyped):
 
 def test_there_is_a_divisor_for_each_pair_that_turns():
     spectrum = LongRope(short_factor=SHORT, long_factor=LONG, trained_length=5, factor=4.0)
-    with pytest.raises(ValueError, match="one divisor for each rotated pair; got 4 for 8 pairs; give as many"):
+    with pytest.raises(ValueError, match="for each rotated pair, or one for all; got 4 for 8 pairs; give as many"):
         Rope(head_width=16, spectrum=spectrum)
     assert Rope(head_width=16, rotary_dim=8, spectrum=spectrum).rotary_dim == 8
+    alone, all_alike = (
+        LongRope(short_factor=by, long_factor=by, trained_length=5, factor=4.0) for by in ([3.0], [3.0] * 4)
+    )
+    assert alone.rates(8, 100.0) == all_alike.rates(8, 100.0)
 
 
 @pytest.mark.covering(1)

@@ -1,6 +1,6 @@
 """GPT-2."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need
@@ -11,11 +11,16 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
 )
 from ordinate.pretrained.decoder_like import DecoderLike
 
 MIXER = "softmax:variant.bias=true"
+# parts of a layer that read the output of an encoder
+CROSS_ATTENTION = tuple(
+    f"{part}.{kind}"
+    for part in ("crossattention.c_attn", "crossattention.q_attn", "crossattention.c_proj", "ln_cross_attn")
+    for kind in ("weight", "bias")
+)
 SCALING = ("scale_attn_weights", "scale_attn_by_inverse_layer_idx")
 
 
@@ -42,6 +47,7 @@ class Gpt2(DecoderLike):
         "n_inner": None,
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
         "tie_word_embeddings": True,
     }
     aliases: ClassVar[Mapping[str, str]] = {
@@ -51,8 +57,13 @@ class Gpt2(DecoderLike):
         "num_hidden_layers": "n_layer",
     }
 
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Say that cross-attention is left out: transformers computes it only from the output of an encoder."""
+        if config["add_cross_attention"]:
+            self.warning = "cross-attention is not loaded: GPT-2 uses it only together with an encoder"
+        return dict(config)
+
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        need_settings(self, config, add_cross_attention=False)
         scaling = {name: bool(config[name]) for name in SCALING}
         return Shape(
             vocabulary=config["vocab_size"],
@@ -95,6 +106,9 @@ class Gpt2(DecoderLike):
             **found[0],
             "tie_word_embeddings": shape.tie_embeddings,
         }
+
+    def ignored(self, shape: Shape) -> tuple[str, ...]:
+        return (*self.ignored_suffixes, *(CROSS_ATTENTION if self.settings.get("add_cross_attention") else ()))
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "transformer.h.{}", "blocks.{}"

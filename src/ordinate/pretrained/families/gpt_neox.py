@@ -11,7 +11,6 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
-    need_usual,
 )
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import DEFAULT_THETA, rope_parameters, rope_spec, spec_to_rope_parameters
@@ -49,18 +48,19 @@ class GptNeox(DecoderLike):
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
-        need_usual(self, config, head_dim=width // heads)
         # the names that this family has beside the dictionary; those of other families have no effect
         named = {"rope_theta": config["rotary_emb_base"], "partial_rotary_factor": config["rotary_pct"]}
         parameters = rope_parameters({**config, **named}, partial=True)
+        length = config["max_position_embeddings"]
         return Shape(
             vocabulary=config["vocab_size"],
             width=width,
             layers=config["num_hidden_layers"],
             heads=heads,
-            scheme=rope_spec(parameters, width // heads, config["max_position_embeddings"]),
+            # head_dim has an effect on the rotation only
+            scheme=rope_spec(parameters, width // heads, length, partial=True, rotated_width=config.get("head_dim")),
             mixer=BIASED if config["attention_bias"] else PLAIN,
-            max_length=config["max_position_embeddings"],
+            max_length=length,
             norm="layer",
             norm_eps=config["layer_norm_eps"],
             norm_position="parallel" if config["use_parallel_residual"] else "pre",

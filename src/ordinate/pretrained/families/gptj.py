@@ -13,7 +13,7 @@ from ordinate.pretrained._family import (
     linear_rules,
 )
 from ordinate.pretrained.decoder_like import DecoderLike
-from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.rope_parameters import spec_to_rope_parameters
 
 
 class Gptj(DecoderLike):
@@ -50,13 +50,16 @@ class Gptj(DecoderLike):
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         head_width = config["n_embd"] // config["n_head"]
-        parameters = {"rope_theta": 10_000.0, "partial_rotary_factor": config["rotary_dim"] / head_width}
+        rotated = config["rotary_dim"]
+        must, came = f"rotary_dim must be an even number of at most {head_width} channels", f"got {rotated}"
+        # transformers does not run others
+        need(rotated % 2 == 0 and rotated <= head_width, must, came, "load another checkpoint")
         return Shape(
             vocabulary=config["vocab_size"],
             width=config["n_embd"],
             layers=config["n_layer"],
             heads=config["n_head"],
-            scheme=rope_spec(parameters, head_width, config["n_positions"], layout="interleaved"),
+            scheme=f"rope:layout=interleaved,rotary_dim={rotated}",
             max_length=config["n_positions"],
             norm="layer",
             norm_eps=config["layer_norm_epsilon"],
@@ -72,7 +75,8 @@ class Gptj(DecoderLike):
         head_width = shape.width // shape.heads
         parameters = spec_to_rope_parameters(shape.scheme_spec, head_width, partial=True)
         need(
-            shape.norm_position == "shared"
+            shape.scheme_spec != "none"
+            and shape.norm_position == "shared"
             and shape.mixer_spec == "softmax"
             and parameters["rope_theta"] == 10_000.0,
             "a gptj requires norm_position shared, mixer softmax, and rope with theta 10000",

@@ -1,6 +1,7 @@
 """Marian."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +18,6 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
 )
 from ordinate.pretrained.encoder_decoder_like import (
     EncoderDecoderLike,
@@ -29,6 +29,8 @@ from ordinate.pretrained.encoder_decoder_like import (
 MIXER = "softmax:variant.bias=true"
 # all sines before all cosines, not rescaled
 SCHEME = "sinusoidal:form=concatenated,scale=1.0"
+# tables of other numbers, or of sinusoids in 16 bits
+STORED = "learned"
 TABLE = "embed_positions.weight"
 
 
@@ -50,7 +52,7 @@ class Marian(EncoderDecoderLike):
 
     model_type = "marian"
     prefix = "model."
-    # sinusoidal tables, see `check_tables`
+    # sinusoidal tables, see `refined`
     ignored_suffixes = (TABLE,)
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 58_101,
@@ -74,44 +76,45 @@ class Marian(EncoderDecoderLike):
         "num_hidden_layers": "encoder_layers",
     }
 
-    def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:
-        for name in tensors:
-            if not name.endswith(TABLE):
-                continue
-            table, size = tensors[name], (shape.max_length, shape.width)
-            must = f"{name} must have the sinusoids that a marian computes, of shape {size}"
-            right = table.is_floating_point() and table.shape == size
-            need(right, must, f"got {table.dtype}, {tuple(table.shape)}", "load another checkpoint")
-            places = torch.arange(len(table))[None, :, None]
-            wanted = sinusoids(places, shape.width, theta=10_000.0, form="concatenated", odd="paper")[0]
-            # of the numbers as stored, and of angles in float32
-            rounding = torch.finfo(table.dtype).eps + len(table) * torch.finfo(torch.float32).eps
-            same = bool(((table.double() - wanted).abs() <= rounding).all())
-            need(same, must, "got other numbers", "load another checkpoint")
+    def ignored(self, shape: Shape) -> tuple[str, ...]:
+        # nothing is tied to a shared table then
+        return (*self.ignored_suffixes, *(() if shape.tie_embeddings else ("shared.weight",)))
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Take position tables that are stored, as transformers does."""
+        return {**config, "stored": any(name.endswith(TABLE) for name in names)}
+
+    def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
+        # those of 16 bits, for example, are not the sinusoids that are computed otherwise
+        tables = [tensors[name] for name in tensors if name.endswith(TABLE)]
+        stored = not all(_are_sinusoids(table, shape.max_length, shape.width) for table in tables)
+        return shape if stored else replace(shape, scheme=SCHEME)
 
     def architecture(self, shape: Shape) -> str:
         return "MarianMTModel"
 
     def shape(self, config: Mapping[str, Any]) -> EncoderDecoderShape:
-        need_settings(self, config, tie_word_embeddings=True)
-        for name in ("attention_heads", "ffn_dim"):
-            sizes = {config[f"{side}_{name}"] for side in ("encoder", "decoder")}
-            need(
-                len(sizes) == 1,
-                f"encoder_{name} and decoder_{name} must be equal",
-                f"got {sorted(sizes)}",
-                "load another",
-            )
-        shared, width = config["share_encoder_decoder_embeddings"], config["d_model"]
-        target = config["decoder_vocab_size"] or config["vocab_size"]
+        shared, tied = config["share_encoder_decoder_embeddings"], config["tie_word_embeddings"]
+        source, width = config["vocab_size"], config["d_model"]
+        target = config["decoder_vocab_size"] or source
+        need(
+            tied or not shared or source == target,
+            "embeddings that are shared, but not tied (tie_word_embeddings), must have equal vocabularies",
+            f"got vocab_size={source}, decoder_vocab_size={target}",
+            "load another checkpoint",
+        )
+        vocabulary = source if shared else target
         return EncoderDecoderShape(
-            vocabulary=config["vocab_size"] if shared else target,
-            source_vocabulary=None if shared else config["vocab_size"],
+            vocabulary=vocabulary,
+            # without ties, each side has the table of its own
+            source_vocabulary=None if shared and tied else source,
             width=width,
             layers=config["decoder_layers"],
             source_layers=config["encoder_layers"],
             heads=config["decoder_attention_heads"],
-            scheme=SCHEME,
+            source_heads=config["encoder_attention_heads"],
+            source_hidden=config["encoder_ffn_dim"],
+            scheme=STORED if config["stored"] else SCHEME,
             mixer=MIXER,
             cross_mixer=MIXER,
             max_length=config["max_position_embeddings"],
@@ -122,16 +125,22 @@ class Marian(EncoderDecoderLike):
             bias=("norm", "feedforward"),
             embedding_scale=width**0.5 if config["scale_embedding"] else 1.0,
             logit_bias=True,
-            **special_tokens(config),
+            tie_embeddings=tied,
+            **special_tokens(config, vocabulary),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
         mixers = dict.fromkeys(("mixer", "source_mixer", "cross_mixer"), MIXER)
+        scheme = STORED if shape.scheme_spec == STORED else SCHEME
         full = need_encoder_decoder(
-            self, shape, **mixers, scheme=SCHEME, source_scheme=SCHEME, norm_position="post", logit_bias=True
+            self, shape, **mixers, scheme=scheme, source_scheme=scheme, norm_position="post", logit_bias=True
         )
         sides = {
-            "encoder": {"layers": full.source_layers, "attention_heads": shape.heads, "ffn_dim": shape.hidden_width},
+            "encoder": {
+                "layers": full.source_layers,
+                "attention_heads": full.source_heads,
+                "ffn_dim": full.source_hidden,
+            },
             "decoder": {"layers": shape.layers, "attention_heads": shape.heads, "ffn_dim": shape.hidden_width},
         }
         return {
@@ -143,6 +152,7 @@ class Marian(EncoderDecoderLike):
             "max_position_embeddings": shape.max_length,
             "activation_function": activation_name(shape.feedforward),
             "scale_embedding": full.embedding_scale != 1,
+            "tie_word_embeddings": shape.tie_embeddings,
             "forced_eos_token_id": None,
             **special_tokens_config(full),
         }
@@ -153,7 +163,11 @@ class Marian(EncoderDecoderLike):
         rules = [TensorRule("tokens.weight", (table,)), SingleRow("logit_bias", ("final_logits_bias",))]
         if separate:
             rules.append(TensorRule("source_tokens.weight", ("model.encoder.embed_tokens.weight",)))
+        if not shape.tie_embeddings:
+            rules.append(TensorRule("head.weight", ("lm_head.weight",)))
         for side in ("encoder", "decoder"):
+            if shape.scheme_spec == STORED:
+                rules.append(TensorRule(f"{side}.schemes.0.table", (f"model.{side}.{TABLE}",)))
             there, here = f"model.{side}.layers.{{}}", f"{side}.blocks.{{}}"
             names = {"mixer": "self_attn"} | ({"cross": "encoder_attn"} if side == "decoder" else {})
             for ours, theirs in names.items():
@@ -167,3 +181,13 @@ class Marian(EncoderDecoderLike):
                 *linear_rules(f"{here}.feedforward_norm", f"{there}.final_layer_norm", bias=True),
             ]
         return rules
+
+
+def _are_sinusoids(table: Tensor, length: int, width: int) -> bool:
+    """Whether a stored table has the sinusoids that a Marian computes, up to the rounding of angles in float32."""
+    if table.shape != (length, width) or not table.is_floating_point():
+        return False
+    places = torch.arange(length)[None, :, None]
+    wanted = sinusoids(places, width, theta=10_000.0, form="concatenated", odd="paper")[0]
+    rounding = (1 + length) * torch.finfo(torch.float32).eps
+    return bool(((table.double() - wanted).abs() <= rounding).all())

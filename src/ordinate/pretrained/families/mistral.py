@@ -1,15 +1,15 @@
 """Mistral."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained.llama_like import LlamaLike, layer_windows
+from ordinate.pretrained.llama_like import LlamaLike, need_window_size
 
 
 class Mistral(LlamaLike):
-    """Mistral: Llama with sliding-window attention in every layer, or in those that `layer_types` names (Ministral).
+    """Mistral: Llama with sliding-window attention in every layer.
 
     Source: Jiang et al. 2023, https://arxiv.org/abs/2310.06825.
     """
@@ -26,15 +26,13 @@ class Mistral(LlamaLike):
         "sliding_window": 4096,
     }
 
-    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Decide on the class: with `layer_types`, null too, AutoModel takes that of Ministral."""
-        if "layer_types" in config:
-            self.span_prefix = "transformer."
-        return dict(config)
+    @classmethod
+    def read_as(cls, config: Mapping[str, Any]) -> str:
+        # null too
+        return "ministral" if "layer_types" in config else cls.model_type
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
-        if "layer_types" in config:
-            return layer_windows({**config, "use_sliding_window": True, "max_window_layers": 0})
+        need_window_size(config["sliding_window"])
         return (config["sliding_window"],)
 
     def window_config(self, shape: Shape) -> dict[str, Any]:
@@ -43,6 +41,6 @@ class Mistral(LlamaLike):
             len(windows) == 1,
             "a mistral must have the same window in every layer",
             f"got sliding_windows={shape.sliding_windows}",
-            "use save_pretrained instead",
+            "save it as a ministral",
         )
         return {"sliding_window": windows.pop()}

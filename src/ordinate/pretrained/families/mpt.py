@@ -3,16 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import TensorRule, linear_rules, need_settings
+from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.decoder_like import DecoderLike
 
-MIXER, SCALED = "softmax", "softmax:variant.scale="
+# options of `AttentionOptions`, by the keys of `attn_config`
+OPTIONS = {"softmax_scale": "scale", "clip_qkv": "clip_qkv"}
 
 
 class Mpt(DecoderLike):
     """MPT: ALiBi, no biases, not even in LayerNorm.
+
+    Other positions, norms of queries and keys, scaled logits and masks of prefixes, which config.json may name, are
+    not implemented in transformers, and have no effect here either.
 
     Source: MosaicML 2023, https://www.databricks.com/blog/mpt-7b.
     """
@@ -39,16 +44,15 @@ class Mpt(DecoderLike):
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         attention = config["attn_config"] or {}
-        need_settings(self, config, logit_scale=None)
-        need_settings(self, attention, alibi=True, alibi_bias_max=8, clip_qkv=None, qk_ln=False, prefix_lm=False)
-        scale = attention.get("softmax_scale")
+        # a clip of 0 is none there
+        given = {name: attention.get(name) for name in OPTIONS} | {"clip_qkv": attention.get("clip_qkv") or None}
         return Shape(
             vocabulary=config["vocab_size"],
             width=config["d_model"],
             layers=config["n_layers"],
             heads=config["n_heads"],
             scheme="alibi",
-            mixer=MIXER if scale is None else f"{SCALED}{scale}",
+            mixer=_mixer(given),
             max_length=config["max_seq_len"],
             norm="layer",
             norm_eps=config["layer_norm_epsilon"],
@@ -60,10 +64,13 @@ class Mpt(DecoderLike):
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        scaled = shape.mixer_spec.startswith(SCALED) and "," not in shape.mixer_spec
+        (entry, *more), own = shape.mixer_spec.entries, {option: key for key, option in OPTIONS.items()}
+        name, given = catalog.parse(entry)
+        options = given.get("variant", {})
+        plain = name == "softmax" and not more and given.keys() <= {"variant"} and options.keys() <= own.keys()
         need(
-            shape.scheme_spec == "alibi" and (shape.mixer_spec == MIXER or scaled) and set(shape.bias) <= {"head"},
-            f"an mpt requires scheme alibi, mixer {MIXER} or {SCALED}NUMBER, and no bias",
+            shape.scheme_spec == "alibi" and plain and set(shape.bias) <= {"head"},
+            f"an mpt requires scheme alibi, mixer softmax with {' and '.join(own)} only, and no bias",
             f"got {shape.scheme_spec}, {shape.mixer_spec}, {shape.bias}",
             "use save_pretrained instead",
         )
@@ -76,8 +83,7 @@ class Mpt(DecoderLike):
             "expansion_ratio": 4,
             "layer_norm_epsilon": shape.norm_eps,
             "no_bias": True,
-            "attn_config": {"alibi": True}
-            | ({"softmax_scale": float(shape.mixer_spec[len(SCALED) :])} if scaled else {}),
+            "attn_config": {"alibi": True} | {own[option]: float(value) for option, value in options.items()},
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
@@ -94,3 +100,9 @@ class Mpt(DecoderLike):
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.ffn.down_proj", bias=False),
         ]
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
+
+
+def _mixer(given: Mapping[str, Any]) -> str:
+    """Return the mixer with the options that are given."""
+    options = [f"variant.{option}={given[key]}" for key, option in OPTIONS.items() if given[key] is not None]
+    return f"softmax:{','.join(options)}" if options else "softmax"

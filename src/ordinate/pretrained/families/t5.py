@@ -64,7 +64,9 @@ class T5(EncoderDecoderLike):
         "layer_norm_epsilon": 1e-6,
         "feed_forward_proj": "relu",
         "num_decoder_layers": None,
-        "decoder_start_token_id": 0,
+        "decoder_start_token_id": None,
+        "is_encoder_decoder": True,
+        "use_cache": True,
         "eos_token_id": 1,
         "pad_token_id": 0,
     }
@@ -85,8 +87,9 @@ class T5(EncoderDecoderLike):
         return CLASS
 
     def shape(self, config: Mapping[str, Any]) -> EncoderDecoderShape:
-        # other classes, of an encoder alone for example, are refused with their names, by their tensors
-        if (config.get("architectures") or [CLASS])[0] == CLASS:
+        # other classes, of an encoder alone for example, are refused with their names, by their tensors. Without a
+        # cache the setting has no effect; with one, cross-attention reads the keys of self-attention in transformers
+        if (config.get("architectures") or [CLASS])[0] == CLASS and config["use_cache"]:
             need_settings(self, config, is_encoder_decoder=True)
         width = config["d_model"]
         buckets, farthest = (config[f"relative_attention_{name}"] for name in ("num_buckets", "max_distance"))
@@ -107,7 +110,7 @@ class T5(EncoderDecoderLike):
             bias=(),
             tie_embeddings=config["tied"],
             logit_scale=width**-0.5 if config["scale_decoder_outputs"] else 1.0,
-            **special_tokens(config),
+            **special_tokens(config, config["vocab_size"]),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -163,7 +166,7 @@ def feedforward_kind(config: Mapping[str, Any]) -> FeedForwardKind:
         return activation_kind(config, "feed_forward_proj", FEEDFORWARD_KINDS)
     named = config["feed_forward_proj"]
     usual = "gelu_new" if named == "gated-gelu" else named.rpartition("-")[2]
-    gates = config.get("is_gated_act", named.startswith("gated-"))
+    gates = bool(config.get("is_gated_act", named.startswith("gated-")))
     return activation_kind({"dense_act_fn": usual, **config}, "dense_act_fn", HF_GATES if gates else HF_ACTIVATIONS)
 
 

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.atomic_files import write_json
-from ordinate.pretrained.checkpoint_files import CONFIG, read_config
 from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
 from ordinate.pretrained.verification.outputs import Outputs, Results, gradient_differences
@@ -51,12 +49,10 @@ class GradientCheck(Check):
         family, shape = self.runner.family, self.runner.shape
         with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
             model.save_pretrained(folder, state_dict=gradients)
-            # transformers may have read it as another family, see `load_theirs`
-            known = {"model_type": family.model_type, "architectures": [family.architecture(shape)]}
-            write_json(Path(folder) / CONFIG, read_config(Path(folder)) | known)
             read = dict(load(Path(folder)).named_parameters())
-        # what is a buffer in transformers, and a parameter here, has no gradient there
+        # what is a buffer in transformers, or a parameter that is not trained, has no gradient there
         buffers = {name for name, _ in model.named_buffers()}
+        buffers |= {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
         fixed = {rule.ours for rule in family.all_rules(shape) if buffers.issuperset(rule.theirs)}
         return {GRADIENTS: {name: tensor.detach() for name, tensor in read.items() if name not in fixed}}
 

@@ -39,7 +39,7 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
     wide = dtype == torch.float64
     try:
         with quiet(library):
-            model = _class(library, architecture, folder).from_pretrained(
+            model = getattr(library, architecture).from_pretrained(
                 folder,
                 dtype=torch.float32 if wide else dtype,
                 # others may need certain devices, or code that is downloaded
@@ -55,18 +55,6 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
             f"{type(error).__name__}: {error}; check the folder, or update transformers"
         ) from error
     return (model.double() if wide else model).eval()
-
-
-def _class(library: Any, architecture: str, folder: Path) -> Any:
-    """Return the class, or that with the same head which AutoModel takes for the config.json of the checkpoint."""
-    named = getattr(library, architecture)
-    config = type(library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
-    if config is named.config_class:
-        return named
-    autos = (getattr(library, name) for name in dir(library) if name.startswith("AutoModel"))
-    tables = [getattr(auto, "_model_mapping", None) or {} for auto in autos]
-    found = (table[config] for table in tables if named.config_class in table and table[named.config_class] is named)
-    return next(found)
 
 
 def with_cache(model: Any, cache: Any, **inputs: Any) -> tuple[Any, Any]:

@@ -31,7 +31,7 @@ from ordinate.pretrained.verification.outputs import Results
 from ordinate.pretrained.verification.result import CheckResult, Verification
 from ordinate.pretrained.verification.runners import RUNNERS
 from ordinate.pretrained.verification.theirs import load_theirs, quiet, transformers_library
-from ordinate.pretrained.weights import family_of, load, published_shape
+from ordinate.pretrained.weights import family_for, load, published_shape
 
 CHECKS: Sequence[type[Check]] = (
     OutputsCheck,
@@ -92,7 +92,7 @@ def verify(
     whole = not (folder / ADAPTER).exists()
     need(whole, "a checkpoint must be a whole model", f"{folder} has {ADAPTER}", "merge the adapter, and save it")
     library = transformers_library()
-    family, shape = family_of(config["model_type"]), published_shape(folder)
+    family, shape = family_for(config), published_shape(folder)
     runner = _runner(family, shape, config, tokens, seed)
     chosen = _chosen(checks)
     _need_memory(folder, gradients=GradientCheck in chosen)

@@ -124,7 +124,9 @@ def _measure(
     need(length > 0, must, f"{name} does not record it", "give --trained-length")
     tokenizer, shape = load_tokenizer(folder), model.shape
     # encoding an empty text yields the special tokens that the tokenizer adds to every text
-    signs = SpecialTokens(shape.start, shape.end, end_source=tokenizer.encode("").tolist() == [shape.end])
+    signs = SpecialTokens(
+        shape.start_token, shape.end_token, end_source=tokenizer.encode("").tolist() == [shape.end_token]
+    )
     sources, targets = data.tokens(tokenizer)
     sizes = {"tokens": tokenizer.size, "length": length, "special_tokens": signs}
     task, rows = Translation(sources=sources, targets=targets, **sizes), []

@@ -23,7 +23,7 @@ _BESIDE = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_se
 class Spectrum:
     """RoPE angular frequencies (rates) of the channel pairs. Subclasses scale them for longer contexts.
 
-        rate(m) = theta^(-2m / width),   m = 0 .. width/2 - 1        [radians per token]
+        rate(m) = theta^(-2m / width),   m = 0 .. ceil(width/2) - 1        [radians per token]
 
     Must: be a frozen dataclass of plain numbers; override `rates`.
     May: set `query_key_scale`; where the rates depend on how long the text is, set `length_thresholds`, override
@@ -52,7 +52,7 @@ class Spectrum:
 
     def rates(self, width: int, theta: float) -> list[float]:
         """Return the rate of each pair of `width` channels, at short lengths if they matter [radians per token]."""
-        return [theta ** (-2 * m / width) for m in range(width // 2)]
+        return [theta ** (-2 * m / width) for m in range((width + 1) // 2)]
 
     def rates_at(self, length: Float[Tensor, "*any"], width: int, theta: float) -> Float[Tensor, "*any pairs"]:
         """Return the rates at a sequence length, in float64."""
@@ -98,16 +98,25 @@ class Spectrum:
         need(not nested, "rope_parameters must describe one layer type", came, "give the dictionary of one of them")
         parameters = {key: value for key, value in parameters.items() if value is not None}
         name = parameters.get("rope_type", parameters.get("type", cls.rope_type))
+        kind = cls.of_rope_type(name)
+        for key in parameters:
+            need_known(f"field of rope_type {name!r}", key, {*kind.hf_fields, *_BESIDE})
+        numbers = {own: parameters[key] for key, own in kind.hf_fields.items() if key in parameters}
+        return kind(**catalog.bind(kind, kind.fill_missing(numbers, max_length), {}))
+
+    @classmethod
+    def of_rope_type(cls, name: str) -> "type[Spectrum]":
+        """Return the class for a `rope_type` of transformers.
+
+        Raises:
+            ValueError: an unknown one.
+        """
         kinds = _by_rope_type(catalog.own_names(_FOLDER))
         if name not in kinds:
             # searching the installed packages takes longer than all the rest
             kinds = _by_rope_type(catalog.names(_FOLDER))
         need_known("rope_type", name, kinds)
-        kind = kinds[name]
-        for key in parameters:
-            need_known(f"field of rope_type {name!r}", key, {*kind.hf_fields, *_BESIDE})
-        numbers = {own: parameters[key] for key, own in kind.hf_fields.items() if key in parameters}
-        return kind(**catalog.bind(kind, kind.fill_missing(numbers, max_length), {}))
+        return kinds[name]
 
     @classmethod
     def fill_missing(cls, numbers: dict[str, Any], max_length: int | None) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Dynamic(Spectrum):
         return self.rates_by == "sequence"
 
     def rates_at(self, length: Float[Tensor, "*any"], width: int, theta: float) -> Float[Tensor, "*any pairs"]:
-        need(width > 2, "dynamic needs two channel pairs", f"got {width} channels", "rotate more channels")
+        need(width != 2, "dynamic needs two channel pairs", f"got {width} channels", "rotate more channels")
         base = theta * self._grown(length.double()) ** (width / (width - 2))
         exponents = torch.arange(0, width, 2, dtype=torch.float64, device=length.device) / width
         return base[..., None] ** -exponents

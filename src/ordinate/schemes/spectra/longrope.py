@@ -23,7 +23,7 @@ class LongRope(Spectrum):
     Rotated queries and keys are multiplied by the attention factor sqrt(1 + log(factor) / log(L0)).
 
     Args:
-        short_factor: the divisors within the trained length, one for each pair.
+        short_factor: the divisors within the trained length, one for each pair, or one for all.
         long_factor: the divisors beyond it.
         trained_length: L0 [tokens].
         factor: the maximum length over L0; it sets the attention factor.
@@ -112,10 +112,12 @@ class LongRope(Spectrum):
         return torch.where((length > self.trained_length)[..., None], long, short)
 
     def _divided(self, by: Sequence[float], width: int, theta: float) -> list[float]:
+        plain = super().rates(width, theta)
         need(
-            len(by) == width // 2,
-            "short_factor and long_factor of longrope need one divisor for each rotated pair",
-            f"got {len(by)} for {width // 2} pairs",
+            len(by) in (1, len(plain)),
+            "short_factor and long_factor of longrope need one divisor for each rotated pair, or one for all",
+            f"got {len(by)} for {len(plain)} pairs",
             "give as many divisors, or rotate as many channels",
         )
-        return [rate / divisor for rate, divisor in zip(super().rates(width, theta), by, strict=True)]
+        divisors = by if len(by) == len(plain) else [by[0]] * len(plain)
+        return [rate / divisor for rate, divisor in zip(plain, divisors, strict=True)]

@@ -72,6 +72,8 @@ class Yarn(Spectrum):
     def fill_missing(cls, numbers: dict[str, Any], max_length: int | None) -> dict[str, Any]:
         """Set a missing factor to max_length over trained_length; drop mscale unless both are given and not 0."""
         numbers = super().fill_missing(numbers, max_length)
+        # 0 stands for the default
+        numbers = {name: value for name, value in numbers.items() if value or name not in ("beta_fast", "beta_slow")}
         if "factor" not in numbers and max_length is not None:
             numbers = numbers | {"factor": max_length / numbers["trained_length"]}
         both = numbers.get("mscale") and numbers.get("mscale_all_dim")
@@ -89,6 +91,8 @@ class Yarn(Spectrum):
         return self._attention_factor(1.0)
 
     def rates(self, width: int, theta: float) -> list[float]:
+        must = "yarn needs an even number of rotated channels"
+        need(width % 2 == 0, must, f"got {width}", "give an even rotary_dim")
         need(theta > 1, "yarn needs a base above 1", f"got theta {theta}", "10000 is usual")
         low, high = (self._pair_with_turns(turns, width, theta) for turns in (self.beta_fast, self.beta_slow))
         if self.truncate:

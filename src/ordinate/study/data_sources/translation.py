@@ -108,4 +108,6 @@ def _signs(plan: Plan, tokenizer: Tokenizer) -> SpecialTokens:
     """Special tokens of the trained model that a plan starts from."""
     shape = cast(EncoderDecoderShape, base_shape(plan))
     # encoding an empty text yields the special tokens that the tokenizer adds to every text
-    return SpecialTokens(shape.start, shape.end, end_source=tokenizer.encode("").tolist() == [shape.end])
+    return SpecialTokens(
+        shape.start_token, shape.end_token, end_source=tokenizer.encode("").tolist() == [shape.end_token]
+    )
