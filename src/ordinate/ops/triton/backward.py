@@ -31,6 +31,7 @@ from ordinate.ops.triton.scores import (
     store_tile,
     tile_place,
     visible_tile,
+    without_nan,
 )
 
 
@@ -110,6 +111,8 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         # queries that see nothing, or NaN: a weight of zero would not hide them
         real = norm < INFINITY
         queries = load_tile(base(q, batch, head), q.row, begin, real, FORM, ROWS, False, MASKED)
+        if MASKED:
+            queries = without_nan(queries, FORM)
         products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head

@@ -151,6 +151,19 @@ def load_tile(
 
 
 @kernel
+def without_nan(queries, FORM: tl.constexpr):
+    """Queries of a tile in a backward pass, zero where one is not finite.
+
+    The gradients of its scores are zero if it sees nothing, which does not hide NaN in products. Without a sink its
+    log-sum-exp says that it sees nothing, and it is not loaded.
+    """
+    kept = queries
+    if FORM.sunk:
+        kept = tl.where((tl.sum(queries.to(tl.float32) * 0.0, 1) == 0.0)[:, None], queries, 0.0).to(queries.dtype)
+    return kept
+
+
+@kernel
 def store_tile(start, row, begin, limit, x, FORM: tl.constexpr, VALUES: tl.constexpr):
     """Store the existing tokens and channels of a tile."""
     WIDTH: tl.constexpr = FORM.depth if VALUES else FORM.width
