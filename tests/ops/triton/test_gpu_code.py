@@ -36,7 +36,7 @@ import json, re, sys
 from pathlib import Path
 import torch, triton
 from triton.backends.compiler import GPUTarget
-from benchmarks.gpu_code import Device
+from benchmarks.gpu_code.compiler import Device
 from ordinate.ops.triton import kernel
 
 path, orders = Path(sys.argv[1]), []
