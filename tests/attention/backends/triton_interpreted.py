@@ -330,7 +330,7 @@ MUTANTS = [
     ("rows", " + tl.sum(values * 0.0, 1)", "", "nan"),
     ("spans", "index + 1", "index", "packed"),
     ("needed", "SHARE + slope / 2", "slope / 2", "decay"),
-    ("scores", "if FORM.sunk:", "if False:", "hidden"),
+    ("scores", "if FORM.sunk and MASKED:", "if False:", "hidden"),
     ("decay", "* tile.rows", "* tile.rows // 2", "decay"),
     ("ranges", "head * where.span_head", "head", "decay"),
     ("scores", "(first, begin, shares)", "(first + 1, begin, shares + 0.1)", "fire"),

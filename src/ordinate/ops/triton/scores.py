@@ -151,16 +151,16 @@ def load_tile(
 
 
 @kernel
-def without_nan(queries, FORM: tl.constexpr):
-    """Queries of a tile in a backward pass, zero where one is not finite.
+def load_finite(start, row, begin, real, FORM: tl.constexpr, SIZE: tl.constexpr, MASKED: tl.constexpr):
+    """Load a tile of queries in a backward pass; zeros where one is not finite, if it may be hidden.
 
     The gradients of its scores are zero if it sees nothing, which does not hide NaN in products. Without a sink its
-    log-sum-exp says that it sees nothing, and it is not loaded.
+    log-sum-exp says that it sees nothing, and it is not `real`.
     """
-    kept = queries
-    if FORM.sunk:
-        kept = tl.where((tl.sum(queries.to(tl.float32) * 0.0, 1) == 0.0)[:, None], queries, 0.0).to(queries.dtype)
-    return kept
+    x = load_tile(start, row, begin, real, FORM, SIZE, False, MASKED)
+    if FORM.sunk and MASKED:
+        x = tl.where((tl.sum(x.to(tl.float32) * 0.0, 1) == 0.0)[:, None], x, 0.0).to(x.dtype)
+    return x
 
 
 @kernel
