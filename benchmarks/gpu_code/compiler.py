@@ -14,17 +14,17 @@ import torch
 TOKENS = 1024
 # distance from which on the bias is constant, as T5's
 REACH = 128
-TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA)")
+TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA|v_mfma)")
 # shared memory that a program may have [bytes]
-SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448}
-CLASSES = {"sm_80": "ampere", "sm_90": "hopper", "sm_100": "blackwell"}
+SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448, "gfx942": 65_536}
+CLASSES = {"sm_80": "ampere", "sm_90": "hopper", "sm_100": "blackwell", "gfx942": "cdna"}
 
 
 class Code(NamedTuple):
     """What the tools say of a compiled kernel.
 
     Args:
-        registers: of a thread.
+        registers: of a thread; of AMD's those for vectors.
         stack: bytes of a thread that do not fit into registers.
         shared: shared memory of a program [bytes].
         products: instructions of the tensor cores.
@@ -70,7 +70,8 @@ def compile_for(architecture: str) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
 
-    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    amd = architecture.startswith("gfx")
+    target = GPUTarget("hip", architecture, 64) if amd else GPUTarget("cuda", int(architecture[3:]), 32)
     triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
 
 
@@ -123,8 +124,15 @@ def code_of(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], op
     """
     import triton
 
-    from ordinate.ops.triton.kernel import OPTIONS
+    from ordinate.ops.triton.kernel import OPTIONS, for_amd
 
+    if triton.runtime.driver.active.get_current_target().backend == "hip":
+        made = function.run(*arguments, grid=grid, warmup=True, **OPTIONS, **for_amd(options))
+        text = made.asm["amdgcn"]
+        registers, stack = (
+            int(re.search(rf"\.{name}:\s+(\d+)", text)[1]) for name in ("vgpr_count", "private_segment_fixed_size")
+        )
+        return Code(registers, stack, made.metadata.shared, len(TENSOR_CORES.findall(text)))
     made = function.run(*arguments, grid=grid, warmup=True, **OPTIONS, **options)
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is f
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 LENGTHS = (1, 2, 5, 16, 17, 40, 64, 127, 128, 129, 200, 300, 500, 700, 1100)
 WINDOWS = (None, None, 1, 3, 16, 40, 64, 65, 100, 128, 200, 256, 257, 300, 400, 513, 1000)
-CLASSES = ("ampere", "hopper", "blackwell")
+CLASSES = ("ampere", "hopper", "blackwell", "cdna")
 
 
 def drawn_scheme(draw, heads, width):

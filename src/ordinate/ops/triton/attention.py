@@ -164,7 +164,7 @@ def describe(given: Problem) -> Prepared:
     sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
     where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, None)
     # the interpreter multiplies the bits of bfloat16
-    upcast, nvidia = kind == "interpreter" and q.dtype == torch.bfloat16, kind not in ("interpreter", "amd")
+    upcast, nvidia = kind == "interpreter" and q.dtype == torch.bfloat16, kind not in ("interpreter", "amd", "cdna")
     return Prepared(given, bias, where, found, upcast, nvidia, None)
 
 
