@@ -133,6 +133,23 @@ def recurrence_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def amd_table() -> str:
+    """Format the newest results of `./dev bench amd_code`: a row for all kernels of a type and number of channels."""
+    results = newest("amd_code")[1]["results"]
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for x in results["kernels"]:
+        groups.setdefault((x["type"], str(x["channels"])), []).append(x)
+    lines = [
+        f"All kernels, of attention, rotations and recurrences, compiled by Triton {results['triton']} for "
+        f"{results['architecture']}; registers are those for vectors, shared memory has at most 64 KiB:",
+        "",
+        "| type | channels | kernels | registers, at most | spilled | shared, at most |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [f"| {' | '.join(name)} | {len(group)} | {most_of(group)} |" for name, group in groups.items()]
+    return "\n".join(lines)
+
+
 def newest_on_gpu(name: str) -> tuple[list[str], dict[str, Any]]:
     """Return the lines that say where the newest results of a benchmark were measured, and the results."""
     path = max((ROOT / "benchmarks" / "results").glob(f"{name}-cuda_*.json"), key=lambda path: path.stem[-10:])
@@ -220,6 +237,7 @@ def pages() -> Pages:
     return {
         PAGE: {
             "code": "\n\n".join((table(found), vector_table(found), curve_table(found))),
+            "amd": amd_table(),
             "kernels": kernels_table(),
             "until done": waits_table(),
             "float32": single_table(),

@@ -24,9 +24,15 @@ GEOMETRIES = {
     # as long as the backends of long texts ask for
     "causal": lambda: Geometry.causal(8192),
     "full": lambda: Geometry.full(2048),
+    # tiles and loops differ by window: `ordinate.attention._proof_structure`
     "window": lambda: Geometry.causal(2048, window=256),
+    "narrow window": lambda: Geometry.causal(2048, window=64),
+    "wide window": lambda: Geometry.causal(2048, window=1000),
     "packed": lambda: Geometry.packed([1000, 1048]),
+    # texts of which no tile divides the length
+    "cross": lambda: Geometry.cross(300, 1001),
     "decoding": lambda: Geometry.causal(1, cached=2047),
+    "decoding, few keys": lambda: Geometry.causal(1, cached=500),
 }
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -46,3 +47,47 @@ def compile_each(kind, *names):
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_decoder_with_a_scheme_is_one_graph_as_on_a_gpu(part):
     compile_each("cuda", *NAMES[part::PARTS])
+
+
+# with kernels in Triton
+KERNELS = ("none", "rope", "t5", "alibi", "kerple", "fire", "toeplitz", "shaw", "transformer_xl", "deberta", "music")
+# the graphs are traced, and nothing of them is computed
+TRACED = """
+import sys
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+from ordinate import Decoder, Shape
+
+# operations for which a process waits for a GPU
+WAITS = ("_local_scalar_dense", "nonzero", "aten.equal", "is_nonzero", "unique", "masked_select")
+graphs = []
+
+def traced(graph, inputs):
+    graphs.append({str(node.target) for node in graph.graph.nodes if node.op == "call_function"})
+    (results,) = next(node.args for node in graph.graph.nodes if node.op == "output")
+    made = [None if x is None else x.meta["val"] for x in results]
+    return make_boxed_func(lambda *given: [None if x is None else torch.zeros(x.shape, dtype=x.dtype) for x in made])
+
+for name in sys.argv[1:]:
+    torch._dynamo.reset()
+    graphs.clear()
+    model = Decoder(Shape(vocabulary=50, width=32, layers=1, heads=2, max_length=64, scheme=name))
+    tracer = aot_autograd(fw_compiler=traced, bw_compiler=traced)
+    torch.compile(model, fullgraph=True, backend=tracer)(torch.randint(0, 50, (2, 24))).sum().backward()
+    forward, backward = (sorted(x for x in graph if x.startswith("ordinate.triton")) for graph in graphs)
+    assert len(forward) == len(backward) == 1, (name, forward, backward)
+    assert backward[0] == forward[0].replace(".default", "_backward.default"), (name, forward, backward)
+    assert not [x for graph in graphs for x in graph if any(word in x for word in WAITS)], name
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+@pytest.mark.parametrize("part", range(2))
+def test_the_graph_of_a_decoder_has_the_triton_kernels_and_nothing_that_waits(part):
+    # chosen by name on the CPU, where the interpreter makes them available
+    environment = os.environ | {"TRITON_INTERPRET": "1", "ORDINATE_ATTENTION_BACKEND": "triton"}
+    command = [sys.executable, "-W", "ignore", "-c", TRACED, *KERNELS[part::2]]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ordinate.attention._backend import AttentionCall, Backend, backends
-from ordinate.attention._proof_case import SCORE_HOOKS, disagreement, is_decoding, window_class
+from ordinate.attention._proof_case import disagreement
 from ordinate.attention._proof_store import ProofStore, environment
+from ordinate.attention._proof_structure import SCORE_HOOKS, constant, structure_of
 from ordinate.core.devices import on_gpu
 
 UNTESTED = (
@@ -28,10 +29,12 @@ class Form(NamedTuple):
         groups: query heads per key head.
         scheme: names of the classes of the scheme and its parts; empty: it adds nothing to the scores.
         hooks: hooks of the scheme that act on scores and outputs.
-        structure: causality, class of window, documents and the like, where they apply, and what the backend
+        structure: causality, window, documents and the like, where they apply (`structure_of`), and what the backend
             distinguishes (`Backend.proof_kind`): the kind of bias, and whether pairs lie beyond its reach.
         options: variations of the formula in use.
         gradients: whether gradients are asked for.
+        learned: of each parameter of such a scheme, whether it needs a gradient: a bias that is frozen has other
+            kernels than one that is learned. Empty where no gradients are asked for.
     """
 
     backend: str
@@ -43,45 +46,28 @@ class Form(NamedTuple):
     structure: tuple[str, ...]
     options: tuple[str, ...]
     gradients: bool
+    learned: tuple[bool, ...]
 
     @classmethod
     def of(cls, backend: str, call: AttentionCall, kind: tuple[str, ...] = ()) -> "Form":
         """Return the form of a call, which is of a kind that the backend distinguishes."""
-        scheme, where, sinks = call.at.scheme, call.where, call.score_options.sinks
+        scheme, sinks = call.at.scheme, call.score_options.sinks
         hooks = tuple(hook for hook in scheme.hooks if hook in SCORE_HOOKS)
-        learned = [
-            call.q,
-            call.k,
-            call.v,
-            *([] if sinks is None else [sinks]),
-            *(scheme.parameters() if hooks else ()),
-        ]
-        queries, keys = where.shape
-        structure = {
-            "causal": where.is_causal,
-            "documents": where.q_document is not None,
-            "past": where.start > 0 or keys > queries,
-            "decoding": is_decoding(where),
-            "consecutive": where.consecutive,
-        }
-        windows = () if where.window is None else (window_class(where.window),)
+        own = tuple(x.requires_grad for x in scheme.parameters()) if hooks else ()
+        inputs = [call.q, call.k, call.v, *([] if sinks is None else [sinks])]
+        gradients = torch.is_grad_enabled() and (any(own) or any(x.requires_grad for x in inputs))
         return cls(
             backend,
             str(call.q.dtype),
-            (_constant(call.q.shape[3]), _constant(call.v.shape[3])),
-            _constant(call.groups),
+            (constant(call.q.shape[3]), constant(call.v.shape[3])),
+            constant(call.groups),
             tuple(type(part).__name__ for part in scheme.modules()) if hooks else (),
             hooks,
-            (*(name for name, holds in structure.items() if holds), *windows, *kind),
+            (*structure_of(call.at), *kind),
             call.score_options.in_use,
-            torch.is_grad_enabled() and any(x.requires_grad for x in learned),
+            gradients,
+            own if gradients else (),
         )
-
-
-def _constant(size: int) -> int:
-    """Return a size as a number; torch.compile, to which it may be a symbol, compiles anew for another."""
-    # the numbers of a range are the one place where it takes a symbol's value at once
-    return len(range(size))
 
 
 class Proofs:
@@ -112,6 +98,7 @@ class Proofs:
             self.known[key] = None
             return None
         if not self.can_compute():
+            self._warn(form, "the capture of a CUDA graph", "before the capture")
             return UNTESTED
         # what is found here is not asked for again, not even by the computation itself
         self.known[key] = "it is being tested"
@@ -125,17 +112,22 @@ class Proofs:
             return self.known[key] is None
         if self.is_stored(form, device):
             return True
-        # PyTorch's attention is used untested then, and none is slower
-        if not self.has_warned and form.backend != "sdpa":
-            self.has_warned = True
-            warnings.warn(
-                f"torch.compile leaves out the attention backend {form.backend!r}, which must have been tested for "
-                f"{_said(form)} on this device before; got no earlier call; compute one step outside of "
-                "torch.compile first: it tests the backend, and stores the result for later processes",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self._warn(form, "torch.compile", "outside of torch.compile first")
         return False
+
+    def _warn(self, form: Form, who: str, when: str) -> None:
+        """Warn, once, of a backend that is left out since nothing can be computed now."""
+        # PyTorch's attention is used untested then, and none is slower
+        if self.has_warned or form.backend == "sdpa":
+            return
+        self.has_warned = True
+        warnings.warn(
+            f"{who} leaves out the attention backend {form.backend!r}, which must have been tested for {_said(form)} "
+            f"on this device before; got no earlier call; compute one step {when}: it tests the backend, and stores "
+            "the result for later processes",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def is_stored(self, form: Form, device: torch.device) -> bool:
         """Whether an earlier process has proved the form on such a device."""
@@ -173,8 +165,8 @@ def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) 
     the backend and with the reference formula. Where they disagree, or the backend fails, that is the reason, with
     one warning. Proofs are held by the process, and stored for later ones in the user's cache folder, by the names
     and versions of device, PyTorch, Triton and CUDA, and a digest of the code. While torch.compile traces, or a CUDA
-    graph is captured, nothing is computed: only earlier proofs count. The first form that torch.compile meets without
-    a proof has a warning.
+    graph is captured, nothing is computed: only earlier proofs count. The first form without one that either meets
+    has a warning.
 
     Args:
         name: name of the backend.
@@ -213,4 +205,5 @@ def _said(form: Form) -> str:
     """Say a form in words."""
     what = [form.dtype.removeprefix("torch."), f"head width {form.widths[0]}", *form.structure, *form.options]
     what += ["/".join(form.scheme)] if form.scheme else []
-    return ", ".join([*what, "gradients"] if form.gradients else what)
+    what += ["gradients"] if form.gradients else []
+    return ", ".join(what if all(form.learned) else [*what, "some parameters frozen"])

@@ -1,7 +1,7 @@
 """A small case of a form of attention call, computed by a backend and by the reference formula and compared."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -17,31 +17,26 @@ from ordinate.attention._backend import (
     log_sum_exp,
     reference_attention,
 )
+from ordinate.attention._proof_structure import (
+    LARGER,
+    SCORE_HOOKS,
+    SIZES,
+    has_far_pairs,
+    small_geometries,
+    structure_of,
+)
 from ordinate.core.closeness import difference, proof_factor
 from ordinate.core.devices import as_if_on
-from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.tensors import without_autocast
-from ordinate.ops.blocks import offset_geometry, visible_offsets
-from ordinate.ops.triton import tiles, vector_tiles
+from ordinate.ops.relative import RelativeVectors
 from ordinate.schemes._scheme import Placed, Scheme
 
-# tokens of a case, and keys before the first query where there are some, the first that the scheme supports: the last
-# tile of 128 is half full, where kernels have failed. Short tables of positions allow the short ones alone
-SIZES = ((192, 128), (64, 128), (32, 16), (8, 4), (2, 1))
-# tokens of a case with pairs beyond a long reach, or with a wide window; as large ones take some GB of memory
-LARGER = (320, 448, 576, 704, 832, 960, 1088)
-# by so many tokens a case is longer than the reach of a bias: the largest tile, of 128 x 64 pairs, lies beyond it
-BEYOND = 192
-# up to so many queries beside more keys are a decoding step, which kernels treat apart
-FEW_QUERIES = 16
-# the windows of a case, by the largest one that they stand for: the second where pairs lie beyond a long reach
-WINDOWS = {vector_tiles.NARROW: (40, 64), tiles.NARROW: (77, 256), math.inf: (300, 576)}
 # one that squashes the products of a case
 SOFTCAP = 2.0
 # gradients that are sums over all pairs
 SUMS = frozenset({"gradient of the scheme", "gradient of sinks"})
-SCORE_HOOKS = frozenset({"score", "bias", "content_bias", "value_bias"})
 
 
 class Case(NamedTuple):
@@ -54,20 +49,6 @@ class Case(NamedTuple):
 
     call: AttentionCall
     upstream: Tensor | None
-
-
-class Size(NamedTuple):
-    """Size of a small case.
-
-    Args:
-        tokens: queries, and as many keys.
-        past: keys before the first query, where there are some.
-        window: the sliding window, where there is one.
-    """
-
-    tokens: int
-    past: int
-    window: int
 
 
 class Unbiased(Scheme):
@@ -150,6 +131,9 @@ def small_case(
         return torch.randn(shape, generator=generator, device=generator.device).to(call.q.device)
 
     scheme = _scheme(call.at.scheme, noise)
+    if not has_far_pairs(call.at):
+        # else a case of such a call would have to be shorter than that distance
+        hide_reach(scheme)
     at = _placed(call, scheme, kind)
     heads = call.q.shape[1] if SCORE_HOOKS & set(scheme.hooks) else 2 * call.groups
     (queries, keys), (width, depth) = at.where.shape, (call.q.shape[3], call.v.shape[3])
@@ -169,10 +153,9 @@ def small_case(
 
 
 def _placed(call: AttentionCall, scheme: Scheme, kind: Callable[[Placed], tuple[str, ...]]) -> Placed:
-    """Return the scheme in a small geometry of the same structure (causality, window, documents, cache) and kind."""
-    refused, wanted = "", kind(call.at)
-    for size in _sizes(call.at):
-        where = _geometry(call.where, size)
+    """Return the scheme in a small geometry of the same structure and kind."""
+    refused, wanted = "", (*structure_of(call.at), *kind(call.at))
+    for where in small_geometries(call.at):
         try:
             # on the CPU, where values are checked: on a GPU a position out of range would end the process's use of it
             with as_if_on("cpu"):
@@ -182,7 +165,7 @@ def _placed(call: AttentionCall, scheme: Scheme, kind: Callable[[Placed], tuple[
             refused = f"a small case needs {SIZES[-1][0]} positions; the scheme refuses them: {why}; choose another"
             continue
         at = Placed(scheme, _sent(where, call.q.device))
-        found = kind(at)
+        found = (*structure_of(at), *kind(at))
         if found == wanted:
             return at
         refused = (
@@ -193,7 +176,7 @@ def _placed(call: AttentionCall, scheme: Scheme, kind: Callable[[Placed], tuple[
 
 
 def _listed(kind: tuple[str, ...]) -> str:
-    return ", ".join(kind) or "nothing beyond the table"
+    return ", ".join(kind) or "nothing of its own"
 
 
 def _sent(where: Geometry, device: torch.device) -> Geometry:
@@ -205,92 +188,6 @@ def _sent(where: Geometry, device: torch.device) -> Geometry:
         k_pos=where.k_pos.to(device),
         q_document=q_document,
         k_document=k_document,
-    )
-
-
-def _sizes(given: Placed) -> Iterator[Size]:
-    """Yield sizes of a case, the best first: pairs lie beyond the reach of the scheme if they do in the call."""
-    where, reach, (usual, past) = given.where, _reach(given), SIZES[0]
-    far = math.isfinite(reach) and visible_offsets(where, reach)[2]
-    windows = [0] if where.window is None else _windows(where.window, reach if far else 0)
-    for window in windows:
-        least = max(reach + BEYOND if far else 0, window + 64 if window > usual // 2 else 0)
-        # the longest of three documents has three quarters of the keys
-        least *= 4 / 3 if far and where.q_document is not None else 1
-        tokens = next((x for x in (usual, *LARGER) if x >= least), None)
-        if tokens is not None:
-            yield Size(tokens, past, window)
-    if not far and math.isfinite(reach):
-        # the last pairs are within the reach
-        behind = where.start > 0 or where.shape[1] > where.shape[0]
-        tokens = int(min(usual, reach // 2 if behind else 3 * reach // 4))
-        yield from (Size(max(tokens, 1), int(min(past, max(reach // 4, 1))), window) for window in windows)
-    yield from (Size(*size, window) for size in SIZES for window in windows)
-
-
-def _windows(given: int, beyond: float) -> list[int]:
-    """Return the windows of a case, the best first; pairs in it lie at a distance `beyond`, if that is not zero."""
-    usual, wide = next(windows for most, windows in WINDOWS.items() if given <= most)
-    first = [wide, usual] if beyond and usual < beyond + BEYOND // 2 else [usual, wide]
-    # where these are of another kind, that of the call
-    return [*first, given] if given <= LARGER[-1] // 2 else first
-
-
-def window_class(window: int) -> str:
-    """Return which window a call has, in words: kernels take other tiles for narrow ones."""
-    # no loop, which torch.compile would trace
-    if window <= vector_tiles.NARROW:
-        return f"window of up to {vector_tiles.NARROW}"
-    return f"window of up to {tiles.NARROW}" if window <= tiles.NARROW else f"window of more than {tiles.NARROW}"
-
-
-def _reach(at: Placed) -> float:
-    """Return the distance from which on what a scheme adds is constant [tokens]; infinite: it is not known."""
-    scheme, found = at.scheme, []
-    if not at.where.consecutive:
-        return math.inf
-    if "bias" in scheme.hooks:
-        found.append(math.inf if scheme.bias_reach is None else scheme.bias_reach)
-    if {"content_bias", "value_bias"} & set(scheme.hooks):
-        vectors = scheme.relative_vectors(offset_geometry(at.where, 0, 1))
-        found.append(math.inf if vectors is None else vectors.reach)
-    return max(found, default=math.inf)
-
-
-def is_decoding(where: Geometry) -> bool:
-    """Whether a few queries meet more keys, as in a decoding step."""
-    return where.shape[0] <= min(FEW_QUERIES, where.shape[1] - 1)
-
-
-def _geometry(like: Geometry, chosen: Size) -> Geometry:
-    (given, held), (size, before, window) = like.shape, chosen
-    past = like.start > 0 or held > given
-    queries = min(given, size) if is_decoding(like) else size
-    keys = size + before if past else size
-    start = keys - queries if like.is_causal or like.start > 0 else 0
-    pos = torch.arange(keys, device="cpu")
-    if not like.consecutive:
-        # a gap, so that positions are not the indices in memory
-        pos = pos + (pos >= size // 2)
-    pos = pos.to(like.k_pos.dtype)[None, :, None].expand(1, -1, like.k_pos.shape[-1])
-    documents = None
-    if like.q_document is not None:
-        # three documents in one row; the first queries of the other, whose keys are padding, see nothing
-        index = torch.arange(keys, device="cpu")
-        documents = torch.stack([(index >= size // 4).long() + (index > size // 4), torch.zeros_like(index)])
-        documents[1, : size // 3] = PADDING
-    rows = slice(start, start + queries)
-    # narrower where there are few keys, but of the same class
-    window = max(min(window, max(keys // 2 + 1, keys - 64)), *(most + 1 for most in WINDOWS if most < window), 1)
-    return changed(
-        like,
-        q_pos=pos[:, rows],
-        k_pos=pos,
-        start=start,
-        window=None if like.window is None else window,
-        q_document=None if documents is None else documents[:, rows],
-        k_document=documents,
-        continues=None,
     )
 
 
@@ -308,6 +205,17 @@ def _scheme(given: Scheme, noise: Callable[..., Tensor]) -> Scheme:
         for x in scheme.parameters():
             x.add_(0.1 * noise(*x.shape).to(x.dtype))
     return scheme
+
+
+def hide_reach(scheme: Scheme) -> None:
+    """Let a scheme no longer say from which distance on what it adds is constant: it is read for all distances."""
+
+    def relative_vectors(self: Scheme, where: Geometry) -> RelativeVectors | None:
+        found = kind.relative_vectors(self, where)
+        return None if found is None else found._replace(reach=math.inf)
+
+    kind, scheme.bias_reach = type(scheme), None
+    scheme.__class__ = type(kind.__name__, (kind,), {"relative_vectors": relative_vectors})
 
 
 def _widened(case: Case) -> Case:

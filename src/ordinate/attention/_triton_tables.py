@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.attention._backend import AttentionCall, offset_bias_unsupported
 from ordinate.attention._double_backward import TableCall, curve_formula, table_formula
-from ordinate.attention._proof_case import is_decoding
+from ordinate.attention._proof_structure import is_decoding
 from ordinate.core.geometry import Geometry
 from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.double_backward import Tensors, gradients

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ordinate import Geometry, attend, explain
-from ordinate.attention import _proof_case
+from ordinate.attention import _proof_case, _proof_structure
 from ordinate.attention._attend import BACKENDS
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention.backends import near_far as backend
@@ -59,7 +59,7 @@ def test_second_gradients_agree(make):
 @pytest.mark.parametrize("name", ["t5", "shaw", "shaw without values"])
 def test_the_self_check_covers_it(name, monkeypatch):
     # the interpreter's tiles are small
-    monkeypatch.setattr(_proof_case, "BEYOND", 100)
+    monkeypatch.setattr(_proof_structure, "BEYOND", 100)
     where = Geometry.causal(40)
     call = AttentionCall(*(x.detach() for x in inputs(40)), SCHEMES[name]().at(where), 0.3, 0.0, ScoreOptions())
     for gradients in (False, True):
@@ -123,7 +123,7 @@ def test_it_is_explained():
     # the output of the farther keys, beside numbers of each query and key
     assert 2 * 35 * 8 * 4 < told.workspace_bytes < 3 * 2 * 40 * 8 * 4
     # a small case of a proof has farther keys
-    assert _proof_case.LARGER[-1] > backend.MAX_REACH + _proof_case.BEYOND
+    assert _proof_structure.LARGER[-1] > backend.MAX_REACH + _proof_structure.BEYOND
 
 
 # file, what stands there, what stands there in the mutant, and the scheme that finds it

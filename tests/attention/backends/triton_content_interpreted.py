@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ordinate import Geometry, attend, attend_encoded, explain
-from ordinate.attention import ScoreOptions, _proof_case, attend_with_lse
+from ordinate.attention import ScoreOptions, _proof_case, _proof_structure, attend_with_lse
 from ordinate.attention._attend import BACKENDS, STANDARD
 from ordinate.attention._backend import AttentionCall
 from ordinate.ops.relative import Projection
@@ -159,6 +159,9 @@ def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width, depth):
         (Geometry.full(60), "shaw, keys only"),
         (Geometry.full(70, window=40), "sum"),
         (Geometry.cross(50, 41), "deberta"),
+        # the last tile of queries, or of keys, is not full, and lies beyond the vectors
+        (Geometry.cross(40, 90), "shaw"),
+        (Geometry.cross(90, 40), "shaw"),
         (Geometry.packed([30, 3, 40]), "shaw"),
         (Geometry.packed([5, 40, 30], causal=False), "transformer_xl"),
     ],
@@ -174,6 +177,18 @@ def test_it_agrees_over_many_tiles(where, name):
 def test_caps_and_sinks_agree_forward_and_backward(formula, name, geometry, type):
     where = GEOMETRIES[geometry](21)
     assert_agrees(made(name), where, inputs(where, type), ScoreOptions(**formula))
+
+
+def test_nan_in_a_query_that_sees_nothing_stays_there_beside_sinks():
+    """With a sink the log-sum-exp of such a query is finite, and far tiles take what depends on it out of scores."""
+    where, scheme = Geometry.padded(torch.arange(60) >= torch.tensor([[25]])), made("shaw")
+    q, k, v = (x.detach() for x in inputs(where))
+    q[:, :, :25] = float("nan")
+    given = [x.requires_grad_() for x in (q, k, v)]
+    out = attend(*given, scheme.at(where), backend="triton", score_options=ScoreOptions(sinks=SINKS))
+    assert (out[:, :, :25] == 0).all()
+    slopes = torch.autograd.grad(out[:, :, 25:].square().sum(), [*given, *scheme.parameters()])
+    assert all(x.isfinite().all() for x in (out, *slopes))
 
 
 def test_frozen_vectors_have_no_gradient_and_queries_keep_theirs():
@@ -314,8 +329,8 @@ def bound_deberta():
 
 @pytest.mark.parametrize("make", [lambda: made("shaw"), lambda: made("transformer_xl"), bound_deberta])
 def test_the_self_check_covers_it(make, monkeypatch):
-    monkeypatch.setattr(_proof_case, "SIZES", ((40, 128),))
-    monkeypatch.setattr(_proof_case, "BEYOND", 20)
+    monkeypatch.setattr(_proof_structure, "SIZES", ((40, 128),))
+    monkeypatch.setattr(_proof_structure, "BEYOND", 20)
     where = Geometry.causal(17)
     call = AttentionCall(*(x.detach() for x in inputs(where)), make().at(where), 8**-0.5, 0.0, ScoreOptions())
     assert _proof_case.disagreement(BACKENDS["triton"], call, gradients=True) is None

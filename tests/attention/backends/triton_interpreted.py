@@ -8,6 +8,7 @@ bfloat16 is left out: the interpreter rounds it wrongly.
 import importlib
 import pkgutil
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -155,10 +156,11 @@ def test_without_negligible_keys_results_are_the_same_to_the_last_digit(type, mo
         assert torch.allclose(one, other, rtol=2 * torch.finfo(one.dtype).eps, atol=1e-6)
 
 
-def test_nan_far_behind_reaches_those_that_see_it():
+@pytest.mark.parametrize("hurt", ["k", "v"])
+def test_nan_far_behind_reaches_those_that_see_it(hurt):
     where = Geometry.causal(160)
     q, k, v = (x.detach() for x in decaying(where))
-    k[:, 0, 3] = float("nan")
+    (k if hurt == "k" else v)[:, 0, 3] = float("nan")
     out = attend(q, k, v, SCHEMES["alibi"]().at(where), backend="triton")
     assert out[:, :2, 3:].isnan().all()
     assert not out[:, :2, :3].isnan().any()
@@ -205,6 +207,19 @@ def test_nan_in_a_document_stays_there_forward_and_backward():
         hurt = results[1][0][0, :, 20:35].isnan()
         seen = torch.arange(20, 35) >= 22 if name != "q" else (torch.arange(20, 35) - 22 < 2) & (torch.arange(15) > 1)
         assert hurt.equal(seen[None, :, None].expand_as(hurt)), name
+
+
+@pytest.mark.parametrize("name", ["none", "t5"])
+def test_nan_in_a_query_that_sees_nothing_stays_there_beside_sinks(name):
+    """With a sink the log-sum-exp of such a query is finite."""
+    where, options = Geometry.padded(torch.arange(60) >= torch.tensor([[25]])), ScoreOptions(sinks=SINKS)
+    q, k, v = (x.detach() for x in random_qkv(where, batch=1, dtype=torch.float32))
+    q[:, :, :25] = float("nan")
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = attend(*inputs, SCHEMES[name]().at(where), backend="triton", score_options=options)
+    assert (out[:, :, :25] == 0).all()
+    slopes = torch.autograd.grad(out[:, :, 25:].square().sum(), inputs)
+    assert all(x.isfinite().all() for x in (out, *slopes))
 
 
 def test_the_log_sum_exp_is_that_of_the_reference():
@@ -315,6 +330,7 @@ MUTANTS = [
     ("rows", " + tl.sum(values * 0.0, 1)", "", "nan"),
     ("spans", "index + 1", "index", "packed"),
     ("needed", "SHARE + slope / 2", "slope / 2", "decay"),
+    ("scores", "if FORM.sunk and MASKED:", "if False:", "hidden"),
     ("decay", "* tile.rows", "* tile.rows // 2", "decay"),
     ("ranges", "head * where.span_head", "head", "decay"),
     ("scores", "(first, begin, shares)", "(first + 1, begin, shares + 0.1)", "fire"),
@@ -334,10 +350,14 @@ MUTANTS = [
 @pytest.mark.parametrize(("file", "text", "other", "case"), MUTANTS, ids=lambda x: x if x.isidentifier() else "")
 def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
     where, options = Geometry.causal(70, cached=5), ScoreOptions()
-    if case == "nan":
+    tests = {
+        "nan": test_nan_in_a_document_stays_there_forward_and_backward,
+        "hidden": partial(test_nan_in_a_query_that_sees_nothing_stays_there_beside_sinks, "none"),
+    }
+    if case in tests:
         mutate(file, text, other, monkeypatch, tmp_path)
         with pytest.raises(AssertionError):
-            test_nan_in_a_document_stays_there_forward_and_backward()
+            tests[case]()
         return
     if case == "packed":
         where = Geometry.packed([40, 30])

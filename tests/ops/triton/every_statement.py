@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import code_generator
 
-from benchmarks.gpu_code import Device
+from benchmarks.gpu_code.compiler import Device
 from ordinate.ops.triton import (
     attention,
     chunk_scan_kernels,

@@ -36,7 +36,7 @@ import json, re, sys
 from pathlib import Path
 import torch, triton
 from triton.backends.compiler import GPUTarget
-from benchmarks.gpu_code import Device
+from benchmarks.gpu_code.compiler import Device
 from ordinate.ops.triton import kernel
 
 path, orders = Path(sys.argv[1]), []
@@ -58,7 +58,7 @@ print(json.dumps([triton.__version__, orders]))
 # of all kernels, for each GPU and size of a head: Hopper has others for near keys
 CONFIGURATIONS = {
     (architecture, channels): count + (9 if (architecture, channels) == ("sm_90", "64") else 0)
-    for architecture in ("sm_80", "sm_90", "sm_100")
+    for architecture in ("sm_80", "sm_90", "sm_100", "gfx942")
     for channels, count in (("64", 80), ("128", 66), ("256", 61))
 }
 # WKV, whose channels are not those of a head
@@ -135,12 +135,14 @@ def printed(*command, before=(), **options):
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "gfx942"])
 def test_the_committed_table_is_of_these_configurations(architecture):
-    results = (ROOT / "benchmarks" / "results").glob("gpu_code_*.json")
-    newest = json.loads(max(results, key=lambda path: path.stem[-10:]).read_text(encoding="utf-8"))
+    amd = architecture == "gfx942"
+    results = (ROOT / "benchmarks" / "results").glob("amd_code_*.json" if amd else "gpu_code_*.json")
+    newest = json.loads(max(results, key=lambda path: path.stem[-10:]).read_text(encoding="utf-8"))["results"]
     code = {"registers", "stack", "shared", "products", "faults"}
-    rows = newest["results"]["architectures"][architecture]
+    rows = newest["kernels"] if amd else newest["architectures"][architecture]
+    assert not amd or not any(row["faults"] for row in rows)
     held = [{name: value for name, value in row.items() if name not in code} for row in rows]
     assert printed("-c", LISTED, architecture) == held
 
@@ -154,6 +156,7 @@ def test_the_committed_table_is_of_these_configurations(architecture):
         pytest.param("sm_90", CHANNELS, marks=pytest.mark.extended),
         pytest.param("sm_100", CHANNELS[:1], marks=pytest.mark.extended),
         pytest.param("sm_100", CHANNELS[1:], marks=pytest.mark.long),
+        pytest.param("gfx942", CHANNELS, marks=pytest.mark.long),
     ],
 )
 def test_every_configuration_fits_into_registers_and_shared_memory(architecture, channels):

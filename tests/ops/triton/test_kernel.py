@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ordinate.ops.triton.tiles import TILES, device_class
 from tests.ops.triton.interpreter import installed
 
 
@@ -34,3 +35,27 @@ def test_a_kernel_is_launched_on_the_device_of_its_tensors(current, monkeypatch)
     assert launches == [(1, (3,), 4), (current, (3,), 4)]
     assert devices == [current]
     assert [power_of_two(size) for size in (0, 1, 2, 3, 64, 65)] == [1, 1, 2, 4, 64, 128]
+
+
+@installed
+@pytest.mark.parametrize(("hip", "asked"), [(None, {"num_warps": 4, "maxnreg": 248}), ("7.0", {"num_warps": 4})])
+def test_options_of_nvidias_compiler_are_left_out_on_amd(hip, asked, monkeypatch):
+    from ordinate.ops.triton.kernel import OPTIONS, launch
+
+    launches = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *given, **options: launches.append(options)
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    launch(Kernel(), (1,), (SimpleNamespace(device=torch.device("cpu")),), {"num_warps": 4, "maxnreg": 248})
+    assert launches == [OPTIONS | asked]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gfx942:sramecc+:xnack-", "cdna"), ("gfx1100", "amd")])
+def test_of_amds_gpus_mi300_has_configurations(name, kind, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName=name))
+    assert device_class(torch.device("cuda")) == kind
+    assert (kind in TILES) == (kind == "cdna")

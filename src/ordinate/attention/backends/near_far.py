@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._proof import unproved_reason
-from ordinate.attention._proof_case import window_class
+from ordinate.attention._proof_structure import constant
 from ordinate.attention._triton_tables import bias_of, tables_attention, too_many_heads
 from ordinate.attention._triton_vectors import (
     Terms,
@@ -73,9 +73,9 @@ class NearFar(Backend):
         return unproved_reason("near_far", call, self.proof_kind(call.at))
 
     def proof_kind(self, at: Placed) -> tuple[str, ...]:
-        """Distinguish kinds of vectors, and how many keys are near, by which kernels take other tiles."""
+        """Distinguish kinds of vectors, and how many keys are near, by which kernels take other tiles and loops."""
         found = terms_of(at) if depends_on_content(at) else bias_of(at)
-        near = f"near keys: {window_class(_reach_of(at))}"
+        near = f"near keys: {constant(_reach_of(at))}"
         return (near,) if found is None else (*found.kind, near)
 
     def run(self, call: AttentionCall) -> Outputs:

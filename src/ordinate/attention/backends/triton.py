@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._proof import unproved_reason
-from ordinate.attention._proof_case import FEW_QUERIES, is_decoding
+from ordinate.attention._proof_structure import FEW_QUERIES, is_decoding
 from ordinate.attention._sdpa import needs_no_mask
 from ordinate.attention._triton_tables import (
     bias_of,

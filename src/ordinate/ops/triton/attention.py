@@ -164,7 +164,7 @@ def describe(given: Problem) -> Prepared:
     sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
     where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, None)
     # the interpreter multiplies the bits of bfloat16
-    upcast, nvidia = kind == "interpreter" and q.dtype == torch.bfloat16, kind not in ("interpreter", "amd")
+    upcast, nvidia = kind == "interpreter" and q.dtype == torch.bfloat16, kind not in ("interpreter", "amd", "cdna")
     return Prepared(given, bias, where, found, upcast, nvidia, None)
 
 
@@ -203,11 +203,12 @@ def prepare(given: Problem, kept: Kept | None = None) -> Prepared:
         poison, needed, table = empty_kept(q, k, None, skips=False)
         if given.table is not None:
             table = torch.nn.functional.pad(given.table[None], (TABLE_PADDING, TABLE_PADDING), mode="replicate")[0]
-        if given.slopes is not None and _skips_keys(given):
-            needed = needed_keys(q, k, given.slopes, ready.where, ready.form(TILE))
         grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
         arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)
         launch(find_poison, grid, arguments, ROWS.options)
+        if given.slopes is not None and _skips_keys(given):
+            found = ready.where._replace(poison=poison)
+            needed = needed_keys(q, k, given.slopes, found, ready.form(TILE))
         kept = Kept(poison, needed, table)
     if given.table is not None:
         inner = kept.table[:, TABLE_PADDING:]

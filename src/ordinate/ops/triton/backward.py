@@ -25,6 +25,7 @@ from ordinate.ops.triton.scores import (
     base,
     end_of_table,
     load_documents,
+    load_finite,
     load_poison,
     load_tile,
     score_tile,
@@ -109,7 +110,7 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         norm, delta = load_softmax(softmax, batch, i, where, head, MASKED)
         # queries that see nothing, or NaN: a weight of zero would not hide them
         real = norm < INFINITY
-        queries = load_tile(base(q, batch, head), q.row, begin, real, FORM, ROWS, False, MASKED)
+        queries = load_finite(base(q, batch, head), q.row, begin, real, FORM, ROWS, MASKED)
         products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head

@@ -84,6 +84,11 @@ def contiguous_channels(x: Tensor) -> Tensor:
     return x if x.stride(3) == 1 else x.contiguous()
 
 
+def for_amd(options: Mapping[str, int]) -> dict[str, int]:
+    """Return the options that AMD's compiler takes."""
+    return {name: value for name, value in options.items() if name != "maxnreg"}
+
+
 def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: Mapping[str, int]) -> None:
     """Launch a kernel on a grid of programs, on the device of its tensors.
 
@@ -91,8 +96,10 @@ def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], opt
         function: the kernel.
         grid: numbers of programs.
         arguments: of the kernel, in order; the first is a tensor, or begins with one.
-        options: `num_warps` and `num_stages`.
+        options: `num_warps` and `num_stages`, and options of NVIDIA's compiler, which that of AMD does not know.
     """
+    if torch.version.hip is not None:
+        options = for_amd(options)
     first = arguments[0]
     while isinstance(first, tuple):
         first = first[0]

@@ -31,7 +31,7 @@ def needed_keys(
         q: queries.
         k: keys; the last is that of the last query.
         slopes: by which the bias falls with each token behind and ahead, float32.
-        where: sizes, window, scale and cap.
+        where: sizes, window, scale, cap and poison.
         form: what kernels of `TILE` are compiled for.
     """
     batch, heads, queries, width = q.shape
@@ -50,13 +50,18 @@ def needed_keys(
 
 @kernel
 def bound_keys(k, squares, means, shift, where, FORM: tl.constexpr):
-    """Store the largest squared norm of a group of keys, infinite if one is not finite, and the mean of its keys."""
+    """Store the largest squared norm of a group of keys and the mean of its keys.
+
+    The norm is infinite if a key or its value is not finite: what sees it becomes NaN, however small its weight.
+    """
     batch, head = tl.program_id(1) // where.key_heads, tl.program_id(1) % where.key_heads
     begin = tl.program_id(0) * FORM.rows - shift
     j = begin + tl.arange(0, FORM.rows)
     real = (j >= 0) & (j < where.keys)
     keys = load_tile(base(k, batch, head), k.row, begin, real, FORM, FORM.rows, False, True).to(tl.float32)
     found = tl.sum(keys * keys, 1)
+    poison = where.poison + tl.program_id(1).to(tl.int64) * where.keys + j
+    found += tl.load(poison, mask=real, other=0.0)
     place = tl.program_id(1).to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
     tl.store(squares + place, tl.max(tl.where(found < INFINITY, found, INFINITY), 0))
     channel = tl.arange(0, FORM.padded_width)

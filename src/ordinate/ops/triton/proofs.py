@@ -39,7 +39,8 @@ def unproved_reason(operator: str, form: tuple[Any, ...], said: str, case: Case)
 
     The first call of a form computes a small case; that alone waits for the GPU. What is found is held by the
     process. Where they disagree, or the operator fails, there is one warning. While torch.compile traces, or a CUDA
-    graph is captured, nothing is computed: only earlier proofs count.
+    graph is captured, nothing is computed: only earlier proofs count. The first form without one that either meets
+    has a warning.
 
     Args:
         operator: name of the operator.
@@ -48,10 +49,11 @@ def unproved_reason(operator: str, form: tuple[Any, ...], said: str, case: Case)
         case: computes the small case.
     """
     if torch.compiler.is_compiling():
-        return None if _is_proved(operator, *form) else UNTESTED
+        return None if _is_proved(operator, said, *form) else UNTESTED
     key, known = (operator, *form), found()
     if key not in known:
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            _warn(operator, said, "the capture of a CUDA graph", "before the capture")
             return UNTESTED
         known[key] = _tested(operator, said, case)
     return known[key]
@@ -81,13 +83,34 @@ def found() -> dict[tuple[Any, ...], str | None]:
     return {}
 
 
-def _is_proved(*key: Any) -> bool:
-    """Whether an operator is proved for a form already: a constant for torch.compile."""
-    return found().get(key, UNTESTED) is None
+def _is_proved(operator: str, said: str, *form: Any) -> bool:
+    """Whether an operator is proved for a form already: a constant for torch.compile; warns once if not."""
+    reason = found().get((operator, *form), UNTESTED)
+    if reason is UNTESTED:
+        _warn(operator, said, "torch.compile", "outside of torch.compile first")
+    return reason is None
 
 
 # torch.compiler.assume_constant_result, whose import of the compiler takes a second, sets this
 _is_proved._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _warn(operator: str, said: str, who: str, when: str) -> None:
+    """Warn, once for each operator, that it is left out since nothing can be computed now."""
+    if operator in _warned_of():
+        return
+    _warned_of().add(operator)
+    warnings.warn(
+        f"{who} leaves out the Triton {operator}, which must have been tested for {said} in this process before; got "
+        f"no earlier call; compute one step {when}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+@cache
+def _warned_of() -> set[str]:
+    return set()
 
 
 def _tested(operator: str, said: str, case: Case) -> str | None:

@@ -151,6 +151,19 @@ def load_tile(
 
 
 @kernel
+def load_finite(start, row, begin, real, FORM: tl.constexpr, SIZE: tl.constexpr, MASKED: tl.constexpr):
+    """Load a tile of queries in a backward pass; zeros where one is not finite, if it may be hidden.
+
+    The gradients of its scores are zero if it sees nothing, which does not hide NaN in products. Without a sink its
+    log-sum-exp says that it sees nothing, and it is not `real`.
+    """
+    x = load_tile(start, row, begin, real, FORM, SIZE, False, MASKED)
+    if FORM.sunk and MASKED:
+        x = tl.where((tl.sum(x.to(tl.float32) * 0.0, 1) == 0.0)[:, None], x, 0.0).to(x.dtype)
+    return x
+
+
+@kernel
 def store_tile(start, row, begin, limit, x, FORM: tl.constexpr, VALUES: tl.constexpr):
     """Store the existing tokens and channels of a tile."""
     WIDTH: tl.constexpr = FORM.depth if VALUES else FORM.width

@@ -93,6 +93,13 @@ SMALL = {
     128: Tiles(Tile(64, 32, 8, 2), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 2)),
     256: Tiles(Tile(32, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 4, 2)),
 }
+# of AMD's MI300: chosen by compilation, as no such GPU has run them. Tiles are not loaded ahead
+CDNA = {
+    64: Tiles(Tile(64, 64, 8, 1), Tile(32, 64, 8, 1), Tile(64, 32, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 1)),
+    128: Tiles(Tile(64, 32, 8, 1), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 1)),
+    256: Tiles(Tile(32, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 4, 1)),
+}
+CDNA_SINGLE = SINGLE | {64: SINGLE[64]._replace(queries=Tile(32, 16, 8, 1))}
 # for each class of device and size of a number [bytes], the configurations up to a number of channels
 TILES: dict[str, dict[int, dict[int, Tiles]]] = {
     "ampere": {2: SMALL, 4: SINGLE},
@@ -105,6 +112,7 @@ TILES: dict[str, dict[int, dict[int, Tiles]]] = {
         },
         4: SINGLE | {256: SINGLE[256]._replace(forward=Tile(16, 16, 4, 1))},
     },
+    "cdna": {2: CDNA, 4: CDNA_SINGLE},
 }
 # in windows of so many tokens there are few tiles of keys to load ahead
 NARROW = 256
@@ -142,6 +150,14 @@ CURVED_TILES: dict[str, dict[int, dict[int, Tiles]]] = {
         2: CURVED | {64: CURVED[64]._replace(forward=Tile(64, 64, 8, 2), queries=Tile(32, 32, 8, 2))},
         4: SINGLE,
     },
+    "cdna": {
+        2: {
+            64: CDNA[64]._replace(forward=Tile(64, 32, 8, 1), queries=Tile(32, 32, 8, 1)),
+            128: CDNA[128]._replace(queries=Tile(32, 16, 8, 1)),
+            256: CDNA[256],
+        },
+        4: CDNA_SINGLE,
+    },
 }
 
 
@@ -150,7 +166,7 @@ def device_class(device: torch.device) -> str:
     if device.type == "cpu":
         return "interpreter"
     if torch.version.hip is not None:
-        return "amd"
+        return "cdna" if torch.cuda.get_device_properties(device).gcnArchName.startswith("gfx942") else "amd"
     major, _ = torch.cuda.get_device_capability(device)
     return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
 

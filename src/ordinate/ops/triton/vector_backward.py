@@ -19,6 +19,7 @@ from ordinate.ops.triton.scores import (
     INFINITY,
     base,
     load_documents,
+    load_finite,
     load_tile,
     score_tile,
     store_tile,
@@ -68,7 +69,7 @@ def load_queries(q, gradient, softmax, batch, head, begin, where, FORM: tl.const
     norm, delta = load_softmax(softmax, batch, i, where, head, True)
     # a weight of zero would not hide NaN
     real = norm < INFINITY
-    queries = load_tile(base(q, batch, head), q.row, begin, real, FORM, SIZE, False, True)
+    queries = load_finite(base(q, batch, head), q.row, begin, real, FORM, SIZE, True)
     upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, SIZE, True, True)
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
     return queries, upstream, (i, asks, norm, delta)
@@ -198,7 +199,7 @@ def add_far_queries(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, 
         i = begin + tl.arange(0, SIZE)
         norm, delta = load_softmax((end.norm, end.delta), batch, i, where, head, MASKED)
         real = norm < INFINITY
-        queries = load_tile(base(q, batch, head), q.row, begin, real, FORM, SIZE, False, MASKED)
+        queries = load_finite(base(q, batch, head), q.row, begin, real, FORM, SIZE, MASKED)
         upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, SIZE, True, MASKED)
         if end.keys is not None:
             shift = load_shift(end.keys, where, (batch, head), j, FORM, True)

@@ -110,6 +110,9 @@ def add_far_keys(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MAS
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
     low, high = bounds
     of_query = query_shift(queries, end.entry, (bias, vectors, head), FORM)
+    if FORM.sunk and vectors.asked is not None:
+        # a query that is NaN and sees nothing has the weight of the sink all the same
+        of_query = tl.where(tl.sum(queries.to(tl.float32) * 0.0, 1) == 0.0, of_query, 0.0)
     made, before, total = state
     # scores without it, and the weights of these keys alone
     nothing = tl.full([SIZE], -INFINITY, tl.float32)

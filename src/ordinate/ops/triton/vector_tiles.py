@@ -29,6 +29,11 @@ def _square(*given: tuple[int, int, int]) -> VectorTiles:
     return VectorTiles(*(Tile(size, size, warps, stages) for size, warps, stages in given))
 
 
+def _not_ahead(given: dict[int, VectorTiles]) -> dict[int, VectorTiles]:
+    """Return configurations that load no tiles ahead."""
+    return {most: VectorTiles(*(tile._replace(stages=1) for tile in found)) for most, found in given.items()}
+
+
 # of Triton's interpreter: so small that short sequences have several tiles
 INTERPRETED = _square(*4 * [(16, 4, 1)])
 # float32 products of wider heads would spill registers
@@ -52,6 +57,10 @@ VECTOR_TILES: dict[str, dict[int, dict[int, VectorTiles]]] = {
             256: HALF[256]._replace(keys=Tile(16, 16, 8, 3)),
         },
         4: SINGLE,
+    },
+    "cdna": {
+        2: _not_ahead(HALF | {64: HALF[64]._replace(queries=Tile(16, 16, 4, 1), sums=Tile(16, 16, 8, 1))}),
+        4: _not_ahead(SINGLE),
     },
 }
 # in windows of so many tokens larger tiles have many hidden pairs

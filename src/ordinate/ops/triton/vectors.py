@@ -21,6 +21,8 @@ from ordinate.ops.triton.vector_tiles import VectorTiles, vector_tiles
 
 # programs of the gradients of vectors that keep a large device busy; fixed, so that all devices sum in one order
 PROGRAMS = 512
+# wider than any text
+WIDEST = 2**30
 # of a thread, of 256 threads
 MAX_REGISTERS = 248
 
@@ -96,6 +98,7 @@ class _Ready(NamedTuple):
 
 
 def _ready(given: VectorProblem, kept: Kept | None = None) -> _Ready:
+    given = _masked(given)
     base = prepare(given.base, kept)
     q, v = base.problem.q, base.problem.v
     channels = max(padded(q.shape[3]), padded(v.shape[3]))
@@ -106,6 +109,17 @@ def _ready(given: VectorProblem, kept: Kept | None = None) -> _Ready:
     )
     vectors = Vectors(asked, held, carried, band(given.held, torch.float32) if given.lone else None)
     return _Ready(given, base, found, vectors)
+
+
+def _masked(given: VectorProblem) -> VectorProblem:
+    """Give a problem a window that hides nothing, with which all tiles have masks, where one may need them.
+
+    Where queries do not end with the last key, a last tile that is not full may lie beyond the ends of the vectors.
+    """
+    base = given.base
+    if base.window or not base.far or base.start + base.q.shape[2] == base.k.shape[2]:
+        return given
+    return given._replace(base=base._replace(window=WIDEST))
 
 
 def band(x: Tensor | None, dtype: torch.dtype) -> Band | None:
