@@ -22,6 +22,7 @@ from ordinate.core.tensors import need_vectors
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.sdpa import score_bound
+from ordinate.schemes._fast_forms import depends_on_offsets
 from ordinate.schemes._scheme import Placed
 
 # largest number of scores that `log_sum_exp` holds at a time
@@ -251,7 +252,7 @@ def offset_bias_unsupported(call: AttentionCall) -> str | None:
     if others:
         return f"the scheme's {others[0]} depends on more than the offset"
     # positions of several axes have offsets of several axes
-    by_offset = call.where.consecutive and call.at.scheme.shift_invariant and call.where.q_pos.shape[-1] == 1
+    by_offset = call.where.consecutive and depends_on_offsets(call.at.scheme) and call.where.q_pos.shape[-1] == 1
     if "bias" in hooks and not by_offset:
         return "the bias depends on more than the offset in memory order"
     return None

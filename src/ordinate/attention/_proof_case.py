@@ -24,6 +24,7 @@ from ordinate.core.records import changed
 from ordinate.core.tensors import without_autocast
 from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.triton import tiles, vector_tiles
+from ordinate.schemes._fast_forms import reach_of, vectors_of
 from ordinate.schemes._scheme import Placed, Scheme
 
 # tokens of a case, and keys before the first query where there are some, the first that the scheme supports: the last
@@ -250,9 +251,10 @@ def _reach(at: Placed) -> float:
     if not at.where.consecutive:
         return math.inf
     if "bias" in scheme.hooks:
-        found.append(math.inf if scheme.bias_reach is None else scheme.bias_reach)
+        known = reach_of(scheme)
+        found.append(math.inf if known is None else known)
     if {"content_bias", "value_bias"} & set(scheme.hooks):
-        vectors = scheme.relative_vectors(offset_geometry(at.where, 0, 1))
+        vectors = vectors_of(scheme, offset_geometry(at.where, 0, 1))
         found.append(math.inf if vectors is None else vectors.reach)
     return max(found, default=math.inf)
 

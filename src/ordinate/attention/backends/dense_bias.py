@@ -23,6 +23,7 @@ from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention, build
 from ordinate.ops.relative import RelativeVectors, VectorPerOffset, check_table
 from ordinate.ops.skew import pair_products, pair_sums
+from ordinate.schemes._fast_forms import depends_on_offsets, vectors_of
 
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
 # memory counts
@@ -103,9 +104,9 @@ class DenseBias(Backend):
 def _vectors(call: AttentionCall) -> RelativeVectors | None:
     """Return the scheme's relative vectors for all offsets; None if it has none, or not for these positions."""
     scheme, where = call.at.scheme, call.where
-    if "score" in scheme.hooks or not (where.consecutive and scheme.shift_invariant):
+    if "score" in scheme.hooks or not (where.consecutive and depends_on_offsets(scheme)):
         return None
-    made = scheme.relative_vectors(offset_geometry(where, 0, sum(where.shape) - 1))
+    made = vectors_of(scheme, offset_geometry(where, 0, sum(where.shape) - 1))
     if made is None:
         return None
     for vectors, width in (
