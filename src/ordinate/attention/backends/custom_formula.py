@@ -95,6 +95,7 @@ class _Blocks(torch.autograd.Function):
     def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
         ctx.at, ctx.scale, ctx.formula = call.at, call.scale, changed(call.score_options, sinks=None)
         ctx.sinks = call.score_options.sinks is not None
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, *learned)
         return torch.cat([_plain(part, *_cut(part, q, k, v), *learned[: ctx.sinks]) for part in _parts(ctx, q)], 2)
 

@@ -102,6 +102,7 @@ class _Tiles(torch.autograd.Function):
         scale: float,
         drop: offset_bias_attention.Dropout | None,
     ) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, table)
         ctx.where, ctx.scale, ctx.drop = where, scale, drop
         return offset_bias_attention.forward(q, k, v, table, where, scale, drop)

@@ -108,6 +108,7 @@ def _prepared(
 class _Vectors(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, setting: relative_vector_attention.VectorOptions, *inputs: Any) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs)
         ctx.setting = setting
         return relative_vector_attention.forward(relative_vector_attention.VectorInputs(*inputs), setting)

@@ -88,6 +88,7 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
         ctx.at, ctx.scale = call.at, call.scale
         # the scheme's parameters are inputs, so that autograd asks for their gradients and notices in-place changes
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, *learned)
         keys, values = row_block_attention.to_float32(k), row_block_attention.to_float32(v)
         out = q.new_empty(*q.shape[:3], v.shape[3])
