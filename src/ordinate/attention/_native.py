@@ -88,8 +88,8 @@ def unfit(call: AttentionCall) -> str | None:
     sinks = call.score_options.sinks
     if sinks is not None and not sinks.isfinite().all():
         return "a sink is not finite"
-    if not call.is_finite:
-        return "q, k or v contains NaN or infinity"
+    if call.overflow_reason is not None:
+        return call.overflow_reason
     return None if call.score_bound < torch.finfo(torch.float32).max else "scores may overflow float32"
 
 

@@ -46,7 +46,7 @@ class CustomFormula(Backend):
             return "dropout is not supported"
         if call.num_pairs <= MAX_BLOCK_SCORES:
             return f"there are no more than {MAX_BLOCK_SCORES} scores, which fit in one block"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""

@@ -57,7 +57,7 @@ class OffsetBias(Backend):
             return "a bias of -inf may hide all keys from a query"
         if not biased and not sdpa_is_slow():
             return "without a bias PyTorch's own attention is as fast on this processor"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave short texts with a bias to PyTorch, where its own attention is fast."""

@@ -55,7 +55,7 @@ class RelativeVectors(Backend):
             return f"there are fewer than {MIN_PAIRS} query-key pairs in a head"
         if vectors_of(scheme, offset_geometry(where, 0, 1)) is None:
             return "the scheme has no vector for each offset"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""

@@ -48,7 +48,7 @@ class RowBlocks(Backend):
             return "dropout is not supported"
         if call.num_pairs < MIN_PAIRS:
             return f"there are fewer than {MIN_PAIRS} query-key pairs"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave short texts to the plain formula, until the memory of all their pairs counts."""
