@@ -48,7 +48,11 @@ def test_large_later_tokens_leave_outputs_and_gradients_of_earlier_ones(name, op
                         continue
                     found = gradients(scheme, where, changed, backend, OPTIONS[options])
                     for one, other in zip(found, exact, strict=True):
-                        assert (one - other).abs().max() <= 1e-4 * max(other.abs().max(), 1e-2), (backend, value, which)
+                        assert (one - other).abs().max() <= 1e-4 * max(other.abs().max(), 1e-2), (
+                            backend,
+                            value,
+                            which,
+                        )
 
 
 def test_the_row_itself_becomes_nan_and_tells_why():

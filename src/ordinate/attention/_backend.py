@@ -133,7 +133,9 @@ class AttentionCall:
             return "q, k or v contains NaN or infinity"
         # a product of two numbers below it is finite, and so is a sum of 256 of them
         limit = torch.finfo(torch.promote_types(self.q.dtype, torch.float32)).max ** 0.5 / 16
-        return None if max(self._largest) < limit else f"products of numbers above {limit:.0e} in q, k or v may overflow"
+        return (
+            None if max(self._largest) < limit else f"products of numbers above {limit:.0e} in q, k or v may overflow"
+        )
 
     @property
     def score_bound(self) -> float:

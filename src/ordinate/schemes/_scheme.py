@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ordinate.core import catalog
 from ordinate.core.checkpointed import is_checkpointed, stored
@@ -204,6 +204,8 @@ class Scheme(FastForms):
         if pos.is_floating_point():
             must, remedy = f"{name} takes finite positions", "give each token a finite position"
             need_true(pos.isfinite().all(), must, "got NaN or infinity", remedy)
+            must, remedy = f"{name} takes positions from -2^62 to 2^62", "subtract a constant from all, or scale them"
+            need_true((pos.abs() <= 2**62).all(), must, "got positions beyond", remedy)
         if self.max_length is not None:
             self.check_length(pos)
 
