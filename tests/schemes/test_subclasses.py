@@ -126,7 +126,8 @@ def test_rotations_by_several_axes_too(kind):
     scheme, pos = Own(head_width=WIDTH), torch.randint(9, (1, 5, kind.axes[0]))
     x = torch.randn(1, HEADS, 5, WIDTH)
     of_q, of_k = encoders_of(scheme, pos)
-    assert torch.equal(of_q(x), scheme.encode_query(x, pos)) and torch.equal(of_k(x), scheme.encode_key(x, pos))
+    assert torch.equal(of_q(x), scheme.encode_query(x, pos))
+    assert torch.equal(of_k(x), scheme.encode_key(x, pos))
 
 
 def added(scheme, where):
@@ -191,7 +192,8 @@ def test_what_the_class_itself_declares_is_used():
     where = Geometry.causal(TOKENS)
     steep, far = Steep(heads=HEADS), Far(heads=HEADS)
     assert torch.equal(slopes_of(steep, where), 2 * Alibi(heads=HEADS).linear_bias(where))
-    assert reach_of(far) == 128 and far.at(where).offset_table is not None
+    assert reach_of(far) == 128
+    assert far.at(where).offset_table is not None
     check(steep)
     check(far)
 
@@ -209,5 +211,6 @@ def test_subclasses_that_override_no_hook_keep_the_fast_forms():
             super().__init__(heads=heads, min_slope_exponent=4.0)
 
     where = Geometry.causal(TOKENS)
-    assert slopes_of(Named(heads=HEADS), where) is not None and Named(heads=HEADS).at(where).offset_table is not None
+    assert slopes_of(Named(heads=HEADS), where) is not None
+    assert Named(heads=HEADS).at(where).offset_table is not None
     check(Named(heads=HEADS))

@@ -80,8 +80,8 @@ class ParameterSnapshot:
     """The parameters of a module at one time.
 
     Assigned, moved and replaced parameters are noticed, operations in place, and steps of optimisers. What is written
-    through `.data` outside of an optimiser (`p.data.mul_(2)`) is noticed in parameters of up to 4096 numbers on a CPU;
-    in larger ones, and on a GPU, it is not.
+    through `.data` outside of an optimiser (`p.data.mul_(2)`) is noticed in parameters of up to 4096 numbers on a
+    CPU; in larger ones, and on a GPU, it is not.
 
     Args:
         module: the module.

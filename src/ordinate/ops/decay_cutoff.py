@@ -11,8 +11,8 @@ from ordinate.core.shapes import Keys, OffsetTable, Queries
 
 # skipped keys together weigh at most this share of the machine epsilon: 2^-26 in float32
 SKIPPED_SHARE = 1 / 8
-# tokens per step: temporaries of a step stay in the processor's cache
-STEP = 512
+# numbers per step: temporaries of a step stay in the processor's cache
+STEP = 2**17
 # keys of a group whose weights together bound those of a row from below
 GROUP = 64
 
@@ -52,8 +52,9 @@ def first_relevant_keys(
     longest = torch.linalg.vector_norm(k, dim=-1).amax(-1)[:, :, None, None]
     grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, where.start :]
     highest = (torch.linalg.vector_norm(grouped, dim=-1).to(type) * longest * abs(scale)).flatten(1, 2)
-    own_score = own_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + near[:, None]
-    mean_score = group_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + _group_bias(table, own, queries)
+    step = GROUP * max(1, STEP // max(1, GROUP * math.prod(q.shape[:2]) * q.shape[3]))
+    own_score = own_scores(grouped, mine, scale, step).to(type).flatten(1, 2) + near[:, None]
+    mean_score = group_scores(grouped, mine, scale, step).to(type).flatten(1, 2) + _group_bias(table, own, queries)
     # margin for the rounding of norms and scores, in the dtype of q
     room = max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
     least = own_score.maximum(mean_score) - highest - room + share
@@ -69,7 +70,7 @@ def own_scores(
 ) -> Float[Tensor, "b g r i"]:
     """Return the scaled product of each query with its own key in float32, a step at a time."""
     pairs = zip(q.split(step, 3), k.split(step, 3), strict=True)
-    return torch.cat([(a * b).sum(-1, dtype=torch.float32) * scale for a, b in pairs], -1)
+    return torch.cat([(a * b).float().sum(-1) * scale for a, b in pairs], -1)
 
 
 def group_scores(
@@ -88,12 +89,12 @@ def group_scores(
     lone, groups = min(GROUP - 1, q.shape[3]), q.shape[3] // GROUP
     found = [q.new_full((*q.shape[:3], lone), -math.inf, dtype=torch.float32)]
     if groups:
-        means = k[..., : groups * GROUP, :].unflatten(3, (groups, GROUP)).mean(4, dtype=torch.float32)
-        pieces = zip(q[..., lone:, :].split(step, 3), means.split(step // GROUP, 3), strict=True)
+        whole = k[..., : groups * GROUP, :]
         # the queries from the last of a group on see it
-        for asked, held in pieces:
-            products = asked * held.repeat_interleave(GROUP, 3)[..., : asked.shape[3], :]
-            found.append(products.sum(-1, dtype=torch.float32) * scale)
+        for asked, held in zip(q[..., lone:, :].split(step, 3), whole.split(step, 3), strict=True):
+            means = held.float().unflatten(3, (-1, GROUP)).mean(4)
+            products = asked.float() * means.repeat_interleave(GROUP, 3)[..., : asked.shape[3], :]
+            found.append(products.sum(-1) * scale)
     return torch.cat(found, -1)
 
 

@@ -1,6 +1,7 @@
 """Attention with a varied formula (soft cap, sinks, other weights than softmax), in blocks of query rows."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -130,13 +131,12 @@ def _gradients(ctx: Any, inputs: tuple[Tensor, ...], gradient: Tensor) -> list[T
 BlockArguments = tuple[slice, slice, Placed, float, ScoreOptions]
 
 
-def _parts(ctx: Any, q: Tensor) -> list[BlockArguments]:
+def _parts(ctx: Any, q: Tensor) -> Iterator[BlockArguments]:
     """Blocks of rows, each with the range of keys that it may attend to."""
     where = ctx.at.where
-    return [
-        (block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula)
-        for block in query_blocks(where, _block_rows(where, q))
-    ]
+    for block in query_blocks(where, _block_rows(where, q)):
+        # one after the other: each holds the bias that it has made
+        yield block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula
 
 
 def _block_rows(where: Geometry, q: Tensor) -> int:

@@ -36,7 +36,7 @@ def a_changed_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
 
 
 def a_non_finite_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
-    """NaN or infinity in a later token changes neither an earlier output nor its gradients by inputs and parameters."""
+    """NaN or infinity in a later token changes no earlier output and none of its gradients."""
     _skip_unless_confined(case)
     case.skip_unless(not case.not_looked_for(), "PyTorch's attention on a GPU lets NaN of hidden tokens through")
     _check_past(case, (float("nan"), float("inf"), -float("inf")))
