@@ -9,6 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ordinate import Geometry, attend, explain
+from ordinate.attention import _native
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._workspace import workspace_along
 from ordinate.ops.native import build
@@ -159,6 +160,31 @@ def test_the_workspace_of_a_dense_bias_is_what_is_held(name, at, learns, monkeyp
     # many pairs, beside which the buffers in C++, which the profiler does not see, are small
     monkeypatch.setitem(CASES, name, ("dense_bias", DENSE[name], at, learns, {}))
     need_close(*said_and_held(name, 400, batch=8))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("at", [causal, window, packed, padded, Geometry.full], ids=lambda at: at.__name__)
+@pytest.mark.parametrize("make", [NoPosition, alibi, t5], ids=lambda make: make.__name__)
+def test_what_the_native_backend_makes_in_python_is_what_is_held(make, at, dtype, monkeypatch):
+    monkeypatch.delenv("ORDINATE_NATIVE")
+    if build.unavailable_reason("attention"):
+        pytest.skip("needs a C++ compiler")
+    # the profiler does not see what is held in C++
+    monkeypatch.setattr(_native, "_buffers", lambda call: 0)
+    monkeypatch.setitem(CASES, "these", ("native", make, at, True, {}))
+    need_close(*said_and_held("these", 900, dtype, batch=2))
+
+
+@pytest.mark.extended
+def test_blocks_of_a_varied_formula_are_freed_one_by_one(monkeypatch):
+    # each block has its own bias: 50 MB of all of them, were they kept
+    def at(tokens):
+        return Geometry.padded(torch.arange(tokens) < tokens - torch.tensor([[0], [50], [500]]), causal=False)
+
+    monkeypatch.setitem(CASES, "these", ("custom_formula", lambda: Fire(heads=HEADS), at, True, VARIED))
+    said, found = said_and_held("these", 1024, batch=3)
+    assert abs(said - found) < 0.05 * found
 
 
 def test_explaining_a_call_with_dropout_draws_no_random_numbers():

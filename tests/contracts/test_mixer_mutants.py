@@ -16,6 +16,7 @@ TABLE = [
     ("outputs_do_not_depend_on_later_tokens", bad.Peeks, "token 0 depends on a later one"),
     ("a_changed_future_leaves_the_past_as_it_was", bad.Peeks, "outputs before a changed input"),
     ("a_non_finite_future_leaves_the_past_as_it_was", bad.MultipliesTheFutureByZero, "outputs before a token of nan"),
+    ("a_large_future_leaves_gradients_of_the_past_as_they_were", bad.DividesByWhatOverflows, "gradients by .* of 1e"),
     ("the_bidirectional_form_depends_on_later_tokens", bad.HearsNoFuture, "the first token depends on no later"),
     ("unsupported_forms_are_rejected", bad.TakesAnyForm, "it mixes at causal without an error"),
     ("token_by_token_equals_one_pass", bad.Forgets, "chunks of"),

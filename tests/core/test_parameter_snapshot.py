@@ -26,6 +26,12 @@ CHANGES = {
     "fused AdamW": lambda module: step(module, torch.optim.AdamW, fused=True),
     "in place": lambda module: nn.init.zeros_(module.weight),
     "average": average,
+    "average of a model that is not trained here": lambda module: module.weight.data.mul_(0.5),
+    "copy": lambda module: module.weight.data.copy_(torch.zeros(3, 3)),
+    "copies": lambda module: torch._foreach_mul_([x.data for x in module.parameters()], 0.5),
+    "data": lambda module: setattr(module.weight, "data", module.weight.data.clone()),
+    "one number": lambda module: module.weight.data[2, 1].add_(1),
+    "numpy": lambda module: module.weight.detach().numpy().fill(1.0),
     "one vector": lambda module: vector_to_parameters(torch.zeros(12), module.parameters()),
     "loaded": lambda module: module.load_state_dict({k: v + 1 for k, v in module.state_dict().items()}),
     "assigned": lambda module: module.load_state_dict(
@@ -60,6 +66,23 @@ def test_an_optimiser_of_others_changes_nothing():
     before = ParameterSnapshot(module)
     step(nn.Linear(2, 2), fused=True)
     assert before.is_current()
+
+
+def test_nan_is_equal_to_itself():
+    module = nn.Linear(3, 3).requires_grad_(False)
+    module.weight[1, 1] = float("nan")
+    before = ParameterSnapshot(module)
+    step(nn.Linear(2, 2))
+    assert before.is_current()
+
+
+def test_what_is_written_into_large_parameters_by_data_is_noticed_after_steps_only():
+    module = nn.Linear(65, 64)
+    before = ParameterSnapshot(module)
+    module.weight.data.mul_(0.5)
+    assert before.is_current()
+    step(nn.Linear(2, 2))
+    assert not before.is_current()
 
 
 def test_large_parameters_are_compared_in_part(monkeypatch):

@@ -126,6 +126,14 @@ def test_nonfinite_positions_raise_an_error(bad):
         NoPosition().at(where)
 
 
+@pytest.mark.parametrize("far", [1e300, -1e300, 2.0**63])
+def test_positions_whose_differences_are_no_numbers_raise_an_error(far):
+    where = Geometry.from_positions(torch.tensor([[[0.0], [far]]], dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"takes positions from -2\^62 to 2\^62; got positions beyond; subtract a"):
+        NoPosition().at(where)
+    NoPosition().at(Geometry.from_positions(torch.tensor([[[-(2.0**62)], [2.0**62]]])))
+
+
 def test_positions_are_checked_once_where_queries_and_keys_share_them(monkeypatch):
     checked = []
     monkeypatch.setattr(NoPosition, "check_positions", lambda self, pos: checked.append(pos))

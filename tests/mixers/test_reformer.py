@@ -279,3 +279,14 @@ def test_the_tests_notice(mutant, monkeypatch):
     mixer, x = build(rounds=2, buckets=4), tokens(1, 40)
     monkeypatch.setattr(place, name, change(getattr(place, name)))
     assert not torch.allclose(mixer(x, NoPosition().at(Geometry.causal(40)))[0], union(mixer, x, True), atol=1e-3)
+
+
+def test_autocast_changes_no_bucket():
+    torch.manual_seed(0)
+    mixer, x = Reformer(width=64, heads=4, chunk_length=8, rounds=2, buckets=8), torch.randn(2, 300, 64)
+    at = Rope(head_width=16).at(Geometry.causal(300))
+    exact, _ = mixer(x, at)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, _ = mixer(x, at)
+    # other buckets would give .14
+    assert (out - exact).norm() < 0.01 * exact.norm()

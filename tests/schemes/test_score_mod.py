@@ -76,6 +76,7 @@ def test_the_mask_mod_agrees_with_the_geometry(geometry):
 class Spied(Alibi):
     """Counts the bias values that are computed."""
 
+    shift_invariant = True
     asked = 0
 
     def bias(self, where):

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, reduce
 from typing import ClassVar
 
 import torch
@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_positive
-from ordinate.core.devices import on_cpu
+from ordinate.core.devices import on_cpu, on_gpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visible, Weights, WeightsAndSink
-from ordinate.core.tensors import need_vectors
+from ordinate.core.tensors import has_free_values, need_vectors
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
-from ordinate.ops.sdpa import score_bound
+from ordinate.ops.sdpa import largest_entry
+from ordinate.schemes._fast_forms import depends_on_offsets
 from ordinate.schemes._scheme import Placed
 
 # largest number of scores that `log_sum_exp` holds at a time
@@ -116,24 +117,31 @@ class AttentionCall:
         """Number of query-key pairs, over batch and heads."""
         return math.prod(self.q.shape[:3]) * self.k.shape[2]
 
-    @property
-    def is_finite(self) -> bool:
-        """True if q, k and v contain no NaN or infinity (a sum that overflows counts as infinite).
+    @cached_property
+    def _largest(self) -> tuple[float, float, float]:
+        return largest_entry(self.q), largest_entry(self.k), largest_entry(self.v)
 
-        On GPUs it is taken for granted, since reading a number would wait for all work given to the device.
+    @property
+    def overflow_reason(self) -> str | None:
+        """Why q, k and v are left to the reference, which keeps NaN and infinity in their rows; None if they are not.
+
+        On GPUs nothing is looked for, since reading a number would wait for all work given to the device.
         """
         if not on_cpu(self.q):
-            return True
-        # one sum is much cheaper than isfinite().all(), which allocates a mask. A sum in float16 could overflow;
-        # bfloat16 has the range of float32, and sums faster without conversion
-        wide = torch.float32 if self.q.dtype == torch.float16 else None
-        total = sum(x.detach().sum(dtype=wide) for x in (self.q, self.k, self.v))
-        return bool(torch.as_tensor(total).isfinite())
+            return None
+        if not all(map(math.isfinite, self._largest)):
+            return "q, k or v contains NaN or infinity"
+        # a product of two numbers below it is finite, and so is a sum of 256 of them
+        limit = torch.finfo(torch.promote_types(self.q.dtype, torch.float32)).max ** 0.5 / 16
+        return (
+            None if max(self._largest) < limit else f"products of numbers above {limit:.0e} in q, k or v may overflow"
+        )
 
     @property
     def score_bound(self) -> float:
         """Upper bound of abs(scale * q.k), from the largest entries of q and k."""
-        return score_bound(self.q, self.k, self.scale)
+        q, k, _ = self._largest
+        return self.q.shape[-1] * abs(self.scale) * q * k
 
     @property
     def flops(self) -> int:
@@ -143,18 +151,45 @@ class AttentionCall:
 
 def finite_attention(call: AttentionCall) -> Outputs:
     """Compute attention by the formula, for finite inputs; the full score matrix is held in memory."""
+    return _attention_of(call, attention_scores(call))[0]
+
+
+def _attention_of(call: AttentionCall, scores: Weights) -> tuple[Outputs, WeightsAndSink]:
+    """Return attention from scores, and the weights of keys and sink."""
     v = repeat_keys(call.v, call.q.shape[1])
-    weights = attention_weights(attention_scores(call), call.where.visible, call.score_options).to(v.dtype)
-    weights = nn.functional.dropout(weights, call.dropout)
-    carried = call.at.scheme.value_bias(weights, call.where)
-    return weights @ v if carried is None else weights @ v + carried
+    weights = attention_weights(scores, call.where.visible, call.score_options)
+    if call.score_options.sinks is not None:
+        weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
+    weights = nn.functional.dropout(weights.to(v.dtype), call.dropout)
+    own = weights[..., : v.shape[2]]
+    carried = call.at.scheme.value_bias(own, call.where)
+    return own @ v if carried is None else own @ v + carried, weights
+
+
+def confined_attention(call: AttentionCall) -> tuple[Outputs, WeightsAndSink]:
+    """Compute attention of finite numbers whose products may overflow, and the weights.
+
+    Rows with a score that is NaN or infinite become NaN. They pass no gradient, which would be NaN for all keys.
+    """
+    # taken for granted on a GPU, where reading a number would wait; unknown in transforms of torch.func
+    if on_gpu(call.q) or (has_free_values(call.q) and call.overflow_reason is None):
+        return _attention_of(call, attention_scores(call))
+    seen, lost = call.where.visible[:, None], []
+
+    def confine(scores: Weights) -> Weights:
+        bad = ~(scores < float("inf"))
+        lost.append((bad & seen).any(-1, keepdim=True))
+        return scores.masked_fill(bad | lost[-1], 0.0)
+
+    out, weights = _attention_of(call, attention_scores(call, confine))
+    return out.masked_fill(reduce(torch.logical_or, lost), float("nan")), weights
 
 
 def reference_attention(call: AttentionCall) -> Outputs:
     """Compute attention by the formula; rows that see a non-finite number become NaN, and no others."""
 
     def attention(q: Queries, k: Keys, v: Values) -> Outputs:
-        return finite_attention(changed(call, q=q, k=k, v=v))
+        return confined_attention(changed(call, q=q, k=k, v=v))[0]
 
     return confine_nonfinite(call.q, call.k, call.v, call.where.visible, attention)
 
@@ -164,14 +199,9 @@ def reference_attention_with_weights(call: AttentionCall) -> tuple[Outputs, Weig
     kept: list[Tensor] = []
 
     def attention(q: Queries, k: Keys, v: Values) -> Outputs:
-        part = changed(call, q=q, k=k, v=repeat_keys(v, call.q.shape[1]))
-        weights = attention_weights(attention_scores(part), part.where.visible, part.score_options)
-        if call.score_options.sinks is not None:
-            weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
-        kept.append(nn.functional.dropout(weights.to(v.dtype), call.dropout))
-        own = kept[0][..., : k.shape[2]]
-        carried = call.at.scheme.value_bias(own, call.where)
-        return own @ part.v if carried is None else own @ part.v + carried
+        out, weights = confined_attention(changed(call, q=q, k=k, v=v))
+        kept.append(weights)
+        return out
 
     return confine_nonfinite(call.q, call.k, call.v, call.where.visible, attention), kept[0]
 
@@ -215,18 +245,24 @@ def log_sum_exp(call: AttentionCall) -> LogSumExp:
     return torch.cat(parts, 2)
 
 
-def attention_scores(call: AttentionCall) -> Weights:
-    """Compute the attention scores (logits before the softmax) of all pairs, hidden ones included."""
+def attention_scores(call: AttentionCall, confine: Callable[[Weights], Weights] | None = None) -> Weights:
+    """Compute the attention scores (logits before the softmax) of all pairs, hidden ones included.
+
+    Args:
+        call: the call.
+        confine: applied to scores before and after what is added to them; None: nothing.
+    """
     scheme, k = call.at.scheme, repeat_keys(call.k, call.q.shape[1])
     # at least float32: scores in 16 bits overflow, or lose the difference between neighbouring offsets
     wide = torch.promote_types(call.q.dtype, torch.float32)
     q, k = call.q.to(wide), k.to(wide)
     own = scheme.score(q, k, call.where)
-    scored = call.score_options.apply_softcap((q @ k.mT if own is None else own) * call.scale)
+    product = (q @ k.mT if own is None else own) * call.scale
+    scored = call.score_options.apply_softcap(product if confine is None else confine(product))
     for bias in (call.at.bias, scheme.content_bias(q, k, call.where)):
         if bias is not None:
             scored = scored + bias
-    return scored
+    return scored if confine is None else confine(scored)
 
 
 def attention_weights(scores: Weights, visible: Visible, options: ScoreOptions) -> Weights:
@@ -251,7 +287,7 @@ def offset_bias_unsupported(call: AttentionCall) -> str | None:
     if others:
         return f"the scheme's {others[0]} depends on more than the offset"
     # positions of several axes have offsets of several axes
-    by_offset = call.where.consecutive and call.at.scheme.shift_invariant and call.where.q_pos.shape[-1] == 1
+    by_offset = call.where.consecutive and depends_on_offsets(call.at.scheme) and call.where.q_pos.shape[-1] == 1
     if "bias" in hooks and not by_offset:
         return "the bias depends on more than the offset in memory order"
     return None

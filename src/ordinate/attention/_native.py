@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, ScoreOptions, attention_weights
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.attention._workspace import peak_and_rest
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, OffsetTable, Outputs, Weights
@@ -41,27 +42,52 @@ def native_attention(
     return out[..., : call.v.shape[3]].to(call.q.dtype), weights
 
 
-def native_workspace(call: AttentionCall) -> int:
+def native_workspace(call: AttentionCall, *, of_pairs: bool = False) -> int:
     """Return the memory of the forward pass beyond inputs and output, without biases of pairs and weights [bytes].
 
-        threads [keys (d + e) size + 4 tile + size tile if 16 bits + 4 rows e]
-        + 8 queries + 12 heads (queries + keys) + copies + queries e of rounding errors
+        most of  what tables, copies and ranges of keys hold while they are made, before there is an output
+            and  what is left of these + 8 heads queries + queries e of rounding errors + buffers of the threads
 
-    The size is that of an operand of the products. With fewer heads than threads, heads are split into blocks of
-    queries; a thread without any holds nothing.
+    What is made before the kernel runs is made here, too, and counted.
+
+    Args:
+        call: the call.
+        of_pairs: whether there is a bias of each pair: no keys are looked for that could be left out.
+    """
+    type, result = _type(call.q), math.prod(call.q.shape[:3]) * call.v.shape[3] * call.q.element_size()
+    at = call.at.block(slice(None))
+
+    def prepared() -> tuple[Any, ...]:
+        table = masked_table(at.offset_table, call.where, call.q.shape[1], torch.float32)
+        q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
+        with torch.no_grad():
+            laid = table.contiguous()
+            cut = not of_pairs and k.shape[2] > attention.ROWS
+            span = _span(q, k, laid, call.where, call.scale if cut else None)
+            return table, laid, q, k, v, span, attention.documents_of(call.where, q.shape[0])
+
+    peak, rest = peak_and_rest(prepared, call.where.shape[0])
+    rows = math.prod(call.q.shape[:3])
+    # the output in another dtype, or with one more channel
+    out = rows * (call.v.shape[3] + call.v.shape[3] % 2 * attention.multiplies(type)) * type.itemsize
+    lost = rows * call.v.shape[3] if type == torch.bfloat16 and _is_learned(call) else 0
+    return max(peak - result, rest + out - result + 8 * rows + lost + _buffers(call))
+
+
+def _buffers(call: AttentionCall) -> int:
+    """Return what the threads of the C++ kernel hold; a thread without any block holds nothing [bytes].
+
+        threads [keys (d + e) size + 4 tile + size tile if 16 bits + 4 rows e]
+
+    The size is that of an operand of the products. With fewer heads than threads, heads are split into blocks.
     """
     type, (queries, keys) = _type(call.q), call.where.shape
     size = type.itemsize if attention.multiplies(type) else 4
-    heads, wide = math.prod(call.q.shape[:2]), call.v.shape[3]
-    tile = attention.ROWS * attention.COLUMNS
-    buffers = size * keys * (call.k.shape[3] + wide) + (4 if size == 4 else 6) * tile + 4 * attention.ROWS * wide
-    blocks = 1 if heads >= torch.get_num_threads() else -(-queries // attention.ROWS)
-    copies = 0 if type == call.q.dtype else sum(size * x.numel() for x in (call.q, call.k, call.v))
-    copies += size * heads * queries * wide if copies else 0
-    statistics = 8 * heads * queries + 12 * call.q.shape[1] * (queries + keys)
-    if type == torch.bfloat16 and _is_learned(call):
-        statistics += heads * queries * wide
-    return min(torch.get_num_threads(), heads * blocks) * buffers + statistics + copies
+    tile, wide = attention.ROWS * attention.COLUMNS, call.v.shape[3]
+    held = size * keys * (call.k.shape[3] + wide) + (4 if size == 4 else 6) * tile + 4 * attention.ROWS * wide
+    heads, threads = math.prod(call.q.shape[:2]), torch.get_num_threads()
+    blocks = 1 if heads >= threads else -(-queries // attention.ROWS)
+    return min(threads, heads * blocks) * held
 
 
 def _is_learned(call: AttentionCall) -> bool:
@@ -88,8 +114,8 @@ def unfit(call: AttentionCall) -> str | None:
     sinks = call.score_options.sinks
     if sinks is not None and not sinks.isfinite().all():
         return "a sink is not finite"
-    if not call.is_finite:
-        return "q, k or v contains NaN or infinity"
+    if call.overflow_reason is not None:
+        return call.overflow_reason
     return None if call.score_bound < torch.finfo(torch.float32).max else "scores may overflow float32"
 
 

@@ -15,6 +15,7 @@ from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.records import changed
 from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.triton import tiles
+from ordinate.schemes._fast_forms import reach_of, vectors_of
 from ordinate.schemes._scheme import Placed
 
 # Triton compiles apart for numbers that this divides
@@ -134,9 +135,10 @@ def _reach(at: Placed) -> float:
     if not at.where.consecutive:
         return math.inf
     if "bias" in scheme.hooks:
-        found.append(math.inf if scheme.bias_reach is None else scheme.bias_reach)
+        known = reach_of(scheme)
+        found.append(math.inf if known is None else known)
     if {"content_bias", "value_bias"} & set(scheme.hooks):
-        vectors = at.cached("vectors of one offset", lambda: scheme.relative_vectors(offset_geometry(at.where, 0, 1)))
+        vectors = at.cached("vectors of one offset", lambda: vectors_of(scheme, offset_geometry(at.where, 0, 1)))
         found.append(math.inf if vectors is None else vectors.reach)
     return max(found, default=math.inf)
 

@@ -34,8 +34,8 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return "the scale is below 0, for which PyTorch's kernels return NaN"
     if not on_cpu(call.q) or torch.compiler.is_compiling():
         return None
-    if not call.is_finite:
-        return "q, k or v contains NaN or infinity"
+    if call.overflow_reason is not None:
+        return call.overflow_reason
     return distrusted_reason(call.q, call.k, call.v, call.scale)
 
 

@@ -16,6 +16,7 @@ from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.log_bias import LogBias
 from ordinate.ops.triton import operators
 from ordinate.ops.triton.availability import MAX_PROGRAMS
+from ordinate.schemes._fast_forms import log_bias_of, reach_of, slopes_of
 from ordinate.schemes._scheme import Placed
 
 # pieces of a curve whose sums a program holds
@@ -138,13 +139,13 @@ def bias_of(at: Placed) -> Bias:
 def _made_bias(at: Placed) -> Bias:
     """Evaluate the slopes, the curve, or the bias at the offsets that are visible and at which it changes."""
     where = at.where
-    slopes = at.scheme.linear_bias(where)
+    slopes = slopes_of(at.scheme, where)
     if slopes is not None:
         return Bias(slopes=slopes.float().contiguous())
     curve = _curve_of(at)
     if curve is not None:
         return _arranged(curve)
-    first, stop, far = visible_offsets(where, at.scheme.bias_reach)
+    first, stop, far = visible_offsets(where, reach_of(at.scheme))
     made = at.scheme.bias(offset_geometry(where, first, stop))
     if made is None:
         return Bias()
@@ -156,7 +157,7 @@ def _curve_of(at: Placed) -> LogBias | None:
     where = at.where
     if is_decoding(where) or not where.consecutive or where.q_pos.shape[-1] > 1:
         return None
-    made = at.cached("curve of triton", lambda: at.scheme.log_bias(where))
+    made = at.cached("curve of triton", lambda: log_bias_of(at.scheme, where))
     return made if made is not None and len(made.pieces.knots) < MAX_PIECES else None
 
 

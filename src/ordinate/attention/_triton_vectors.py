@@ -13,6 +13,7 @@ from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.relative import RelativeVectors, check_table
 from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS, VECTOR_TILES
+from ordinate.schemes._fast_forms import depends_on_offsets, reach_of, vectors_of
 from ordinate.schemes._scheme import Placed
 
 Operator = Callable[..., tuple[Tensor, ...]]
@@ -82,7 +83,7 @@ def vectors_unsupported(call: AttentionCall) -> str | None:
     scheme, where = call.at.scheme, call.where
     if "score" in scheme.hooks:
         return "the scheme replaces q.k by its own scores"
-    if not (where.consecutive and scheme.shift_invariant):
+    if not (where.consecutive and depends_on_offsets(scheme)):
         return "the scheme depends on more than the offset in memory order"
     return None if terms_of(call.at) is not None else "the scheme has no vector for each offset"
 
@@ -145,14 +146,14 @@ def terms_of(at: Placed) -> Terms | None:
 def _madeterms_of(at: Placed) -> Terms | None:
     """Evaluate the vectors and the bias at the offsets that are visible and at which they change."""
     scheme, where = at.scheme, at.where
-    asked_once = scheme.relative_vectors(offset_geometry(where, 0, 1))
+    asked_once = vectors_of(scheme, offset_geometry(where, 0, 1))
     if asked_once is None:
         return None
-    biased = "bias" in scheme.hooks
-    reach = max(asked_once.reach, scheme.bias_reach or 0) if not biased or scheme.bias_reach is not None else None
+    biased, known = "bias" in scheme.hooks, reach_of(scheme)
+    reach = max(asked_once.reach, known or 0) if not biased or known is not None else None
     first, stop, far = visible_offsets(where, reach)
     asked = offset_geometry(where, first, stop)
-    made = scheme.relative_vectors(asked) or RelativeVectors()
+    made = vectors_of(scheme, asked) or RelativeVectors()
     tables = [made.bias] if made.bias is not None else []
     bias = scheme.bias(asked) if biased else None
     if bias is not None:

@@ -53,6 +53,20 @@ def run_workspace(run: Callable[[], Tensor], queries: int) -> int:
     return max(_timeline(run, queries))
 
 
+def peak_and_rest(run: Callable[[], Any], queries: int) -> tuple[int, int]:
+    """Return what is held at most while something is made, and what is left while the results are kept [bytes].
+
+    Args:
+        run: returns the results.
+        queries: number of queries for the buffers of PyTorch's fused kernel.
+    """
+    with _Counter(queries) as counter:
+        made = run()
+        rest = counter.alive
+    del made
+    return max(counter.held), rest
+
+
 def workspace_along(
     of: Callable[[int], Callable[[], Tensor]], size: int, small: tuple[int, int], queries: int, call: AttentionCall
 ) -> int:
@@ -123,7 +137,6 @@ class _Counter(TorchDispatchMode):
                 if storage.cdata not in self._made:
                     self._before.setdefault(storage.cdata, storage)
         out = func(*args, **kwargs)
-        self._made = {key: entry for key, entry in self._made.items() if not entry[0].expired()}
         for x in tree_leaves(out):
             if isinstance(x, Tensor):
                 storage = StorageWeakRef(x.untyped_storage())
@@ -133,5 +146,11 @@ class _Counter(TorchDispatchMode):
         if func._schema.name == FUSED_ON_CPU:
             q, k = args[:2]
             inside = fused_kernel_bytes(self.queries, k.shape[2], math.prod(q.shape[3:]), q.dtype)
-        self.held.append(sum(size for _, size in self._made.values()) + inside)
+        self.held.append(self.alive + inside)
         return out
+
+    @property
+    def alive(self) -> int:
+        """Bytes of the new storages that are alive."""
+        self._made = {key: entry for key, entry in self._made.items() if not entry[0].expired()}
+        return sum(size for _, size in self._made.values())

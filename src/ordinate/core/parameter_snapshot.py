@@ -10,8 +10,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ordinate.core.tensors import has_values
 
-# larger parameters are compared in so many entries
+# larger parameters are compared in so many entries, and only after steps of optimisers
 MAX_COMPARED = 2**12
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class _Steps:
@@ -41,7 +42,8 @@ class _Parameter(NamedTuple):
         value: the parameter.
         version: how often it had been changed in place.
         address: of its memory; 0: unknown.
-        entries: copy of some of its numbers.
+        entries: copy of its numbers, as bits; of a large one, of some.
+        compared: whether they are compared each time: few, on a CPU.
     """
 
     holder: Mapping[str, Tensor | None]
@@ -50,12 +52,23 @@ class _Parameter(NamedTuple):
     version: int
     address: int
     entries: Tensor | None
+    compared: bool
+
+    @classmethod
+    def of(cls, holder: Mapping[str, Tensor | None], name: str, x: Tensor) -> "_Parameter":
+        """Note a parameter as it is."""
+        known = has_values(x)
+        compared = known and _is_plain(x) and x.device.type == "cpu" and x.numel() <= MAX_COMPARED
+        return cls(holder, name, x, _version(x), _address(x), _entries(x).clone() if known else None, compared)
 
     @property
     def is_same(self) -> bool:
-        """Whether it is the same tensor, in the same memory, and no operation has changed it in place."""
+        """Whether it is the same tensor, in the same memory, and nothing has changed it in place."""
         x = self.value
-        return self.holder.get(self.name) is x and (_version(x), _address(x)) == (self.version, self.address)
+        if self.holder.get(self.name) is not x or (_version(x), _address(x)) != (self.version, self.address):
+            return False
+        # a write through `.data` changes neither version nor address
+        return not self.compared or self.has_same_entries
 
     @property
     def has_same_entries(self) -> bool:
@@ -66,8 +79,9 @@ class _Parameter(NamedTuple):
 class ParameterSnapshot:
     """The parameters of a module at one time.
 
-    Assigned, moved and replaced parameters are noticed, operations in place, and steps of optimisers; not what is
-    written through `.data` outside of an optimiser.
+    Assigned, moved and replaced parameters are noticed, operations in place, and steps of optimisers. What is written
+    through `.data` outside of an optimiser (`p.data.mul_(2)`) is noticed in parameters of up to 4096 numbers on a
+    CPU; in larger ones, and on a GPU, it is not.
 
     Args:
         module: the module.
@@ -76,7 +90,7 @@ class ParameterSnapshot:
     def __init__(self, module: nn.Module) -> None:
         self._steps = STEPS.taken
         self._parameters = [
-            _Parameter(part._parameters, name, x, _version(x), _address(x), _entries(x) if has_values(x) else None)
+            _Parameter.of(part._parameters, name, x)
             for part in module.modules()
             for name, x in part._parameters.items()
             if x is not None
@@ -108,5 +122,13 @@ def _address(x: Tensor) -> int:
 
 
 def _entries(x: Tensor) -> Tensor:
-    flat = x.detach().reshape(-1)
-    return flat[:: max(1, -(-x.numel() // MAX_COMPARED))].clone()
+    """Its numbers as bits, so that NaN is equal to itself; of a large parameter, some."""
+    flat = x.detach()
+    if x.numel() > MAX_COMPARED:
+        flat = flat.reshape(-1)[:: -(-x.numel() // MAX_COMPARED)]
+    return flat.view(BITS[x.element_size()]) if _is_plain(x) and x.element_size() in BITS else flat
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether it is no subclass, such as a sharded tensor, whose operations are others."""
+    return type(x) in (Tensor, nn.Parameter)

@@ -113,6 +113,9 @@ class SequenceMixer(Mixer[StateType]):
         self.check_geometry(at.where)
         self._check_row(at.where, state)
         _check_batch(state, x.shape[0])
+        return self.with_gradients_of_the_past(lambda x: self._unpacked(x, at, state), x, at, state)
+
+    def _unpacked(self, x: Tokens, at: Placed, state: StateType | None) -> tuple[Tokens, StateType | None]:
         start = at.where.start
         own = at.cached("new", lambda: at.block(slice(None), slice(start, None))) if start else at
         documents = own.where.q_document

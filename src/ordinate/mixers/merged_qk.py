@@ -92,6 +92,10 @@ class MergedQK(AttentionProjections, Mixer[MergedQKState]):
         """Compute attention of the tokens of `x` over the cache and themselves."""
         need_vectors("x", x, "batch, tokens, width")
         need_size("x", self, "width", x.shape[2])
+        self.check_geometry(at.where)
+        return self.with_gradients_of_the_past(lambda x: self._attended(x, at, state), x, at, state)
+
+    def _attended(self, x: Tokens, at: Placed, state: MergedQKState | None) -> tuple[Tokens, MergedQKState]:
         (q, k), v = self._pairs(x), self.split_heads(self.project(x))
         state = MergedQKState(k, v) if state is None else state.append(k, v)
         # with a full M the tokens are the keys of all heads

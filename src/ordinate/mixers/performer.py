@@ -116,12 +116,18 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
             generator = torch.Generator().manual_seed(derive_seed(int(self.drawn[0]), self.passes))
             self.directions.copy_(orthogonal_directions(len(self.directions), self.head_width, generator))
 
+    def forward(
+        self, x: Tokens, at: Placed, state: PerformerState | None = None
+    ) -> tuple[Tokens, PerformerState | None]:
+        """Mix the tokens, after new directions are drawn in training when it is time."""
+        if self.training and state is None and not torch.compiler.is_compiling():
+            self._count()
+        return super().forward(x, at, state)
+
     def mix_sequences(
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: PerformerState | None
     ) -> tuple[Tokens, PerformerState | None]:
         """Add keys and values to the sums, and read them with the queries."""
-        if self.training and state is None and not torch.compiler.is_compiling():
-            self._count()
         q, k, v = self.project_qkv(x)
         q, k = at.encode(q, k).pair
         # running sums in 16 bits would lose small terms

@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
@@ -115,15 +115,23 @@ class Reformer(SequenceMixer[ReformerState]):
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: ReformerState | None
     ) -> tuple[Tokens, ReformerState | None]:
         """Hash the tokens, and attend within buckets."""
+        rounded = torch.is_autocast_enabled(x.device.type)
         wide = self.project(x).to(torch.promote_types(x.dtype, torch.float32))
         with torch.autocast(x.device.type, enabled=False):
             q, v = rearrange(wide, "b n (two h d) -> two b h n d", two=2, h=self.heads)
-            buckets = self._buckets(q, real)
+            buckets = self._buckets(self._unrounded(x) if rounded else q, real)
             q, k = at.encode(q, _unit(q)).pair
             state = ReformerState(k, v, buckets) if state is None else _joined(state, ReformerState(k, v, buckets))
             y = self._compare(q * self.scale, state, at.where.is_causal)
         y = self.out(rearrange(y, "b h n d -> b n (h d)").to(x.dtype))
         return y, self._kept(state) if self.strict and at.where.is_causal else None
+
+    @torch.no_grad()
+    def _unrounded(self, x: Tokens) -> Queries:
+        """Queries that autocast has not rounded, to hash: near the boundary of a bucket rounding would change it."""
+        weight = self.project.weight[: x.shape[2]]
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        return rearrange(linear(x.to(wide), weight.to(wide)), "b n (h d) -> b h n d", h=self.heads)
 
     @property
     def _few(self) -> int:

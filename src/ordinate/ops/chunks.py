@@ -92,6 +92,7 @@ class _Chunks(torch.autograd.Function):
             read = entered.baddbmm_(torch.bmm(a, b.mT).mul_(fade.pairs), c)
             out[:, :, rows] = read.unflatten(0, q.shape[:2])
             sums = torch.baddbmm(sums * fade.keep, b.mT, c * fade.leave)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, peaks, *before)
         return out, sums
 
@@ -100,7 +101,7 @@ class _Chunks(torch.autograd.Function):
         q, k, v, peaks, *before = ctx.saved_tensors
         plain = in_one(lambda q, k, v, start: _plain_chunks(q, k, v, start, peaks))
 
-        def fast(*upstream: Tensor) -> tuple[Tensor, ...]:
+        def fast(*upstream: Tensor | None) -> tuple[Tensor, ...]:
             return _gradients((q, k, v, peaks), before, *upstream)
 
         # the first of the states is an input
@@ -108,10 +109,15 @@ class _Chunks(torch.autograd.Function):
 
 
 def _gradients(
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], before: list[Tensor], gradient: Tensor, after: Tensor
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None],
+    before: list[Tensor],
+    gradient: Tensor | None,
+    after: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Return the gradients of q, k, v and the first state."""
     q, k, v, peaks = inputs
+    gradient = torch.zeros_like(_beside(q, v.shape[3])) if gradient is None else gradient
+    after = torch.zeros_like(before[0]) if after is None else after
     made = [_beside(x, x.shape[3]) for x in (q, k, v)]
     for rows, sums in zip(reversed(_cuts(q)), reversed(before), strict=True):
         (a, b, c, up), fade = _taken(rows, q, k, v, gradient), _fade(q, peaks, rows)

@@ -13,8 +13,8 @@ from ordinate.core.shapes import Keys, OffsetTable, Queries
 KeyRanges = tuple[Int[Tensor, "b h blocks"], Int[Tensor, "b h blocks"]]
 # skipped keys together weigh at most this share of the machine epsilon: 2^-26 in float32
 SKIPPED_SHARE = 1 / 8
-# tokens per step: temporaries of a step stay in the processor's cache
-STEP = 512
+# numbers per step: temporaries of a step stay in the processor's cache
+STEP = 2**17
 # keys of a group whose weights together bound those of a row from below
 GROUP = 64
 
@@ -77,9 +77,10 @@ def _least_sums(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale:
     longest = torch.linalg.vector_norm(k, dim=-1).amax(-1)[:, :, None, None]
     grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, where.start :]
     highest = (torch.linalg.vector_norm(grouped, dim=-1).to(type) * longest * abs(scale)).flatten(1, 2)
-    sums = own_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + table[:, own, None]
+    step = GROUP * max(1, STEP // max(1, GROUP * math.prod(q.shape[:2]) * q.shape[3]))
+    sums = own_scores(grouped, mine, scale, step).to(type).flatten(1, 2) + table[:, own, None]
     if where.q_document is None:
-        mean_score = group_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2)
+        mean_score = group_scores(grouped, mine, scale, step).to(type).flatten(1, 2)
         sums = sums.maximum(mean_score + _group_bias(table, own, where.shape[0]))
     # margin for the rounding of norms and scores, in the dtype of q
     return sums - highest - max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
@@ -103,7 +104,7 @@ def own_scores(
 ) -> Float[Tensor, "b g r i"]:
     """Return the scaled product of each query with its own key in float32, a step at a time."""
     pairs = zip(q.split(step, 3), k.split(step, 3), strict=True)
-    return torch.cat([(a * b).sum(-1, dtype=torch.float32) * scale for a, b in pairs], -1)
+    return torch.cat([(a * b).float().sum(-1) * scale for a, b in pairs], -1)
 
 
 def group_scores(
@@ -122,12 +123,12 @@ def group_scores(
     lone, groups = min(GROUP - 1, q.shape[3]), q.shape[3] // GROUP
     found = [q.new_full((*q.shape[:3], lone), -math.inf, dtype=torch.float32)]
     if groups:
-        means = k[..., : groups * GROUP, :].unflatten(3, (groups, GROUP)).mean(4, dtype=torch.float32)
-        pieces = zip(q[..., lone:, :].split(step, 3), means.split(step // GROUP, 3), strict=True)
+        whole = k[..., : groups * GROUP, :]
         # the queries from the last of a group on see it
-        for asked, held in pieces:
-            products = asked * held.repeat_interleave(GROUP, 3)[..., : asked.shape[3], :]
-            found.append(products.sum(-1, dtype=torch.float32) * scale)
+        for asked, held in zip(q[..., lone:, :].split(step, 3), whole.split(step, 3), strict=True):
+            means = held.float().unflatten(3, (-1, GROUP)).mean(4)
+            products = asked.float() * means.repeat_interleave(GROUP, 3)[..., : asked.shape[3], :]
+            found.append(products.sum(-1) * scale)
     return torch.cat(found, -1)
 
 

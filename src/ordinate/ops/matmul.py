@@ -70,12 +70,15 @@ def linear_product(
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
         return matmul_transposed(x.contiguous(), _operand(weight), bias)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
+        if grad_outputs[0] is None:
+            return None, None, None
         return one_by_one(lambda slope: _gradients(x, weight, slope, ctx.needs_input_grad), *grad_outputs)
 
 

@@ -76,6 +76,7 @@ def scalar_relu_mlp(
 class _OfOneNumber(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype, *numbers: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, *numbers)
         ctx.dtype = dtype
         network = _Network(*numbers)

@@ -65,7 +65,7 @@ def forward(
     """softmax(q k^T scale + table) v over visible pairs; 0 for fully masked queries."""
     factors = None if drop is None else drop.begin()
     out = q.new_empty(*q.shape[:3], v.shape[3])
-    cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
+    cuts, groups = head_cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, head in itertools.product(*map(range, q.shape[:2])):
         keys, values, queries = _wide(k[row, head // groups]), _wide(v[row, head // groups]), _reverse(q[row, head])
         made, cut = queries.new_empty(out.shape[2:]), cuts(row, head)
@@ -93,7 +93,7 @@ def backward(
     dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
     dt = torch.zeros_like(table) if learned else None
     factors = None if drop is None else drop.begin()
-    cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
+    cuts, groups = head_cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, group in itertools.product(*map(range, k.shape[:2])):
         keys, values = _wide(k[row, group]), _wide(v[row, group])
         back = _WayBack(keys, values, q.dtype, factors)
@@ -118,7 +118,7 @@ def dropout_factors(
     q, k, _, table = inputs
     draw, kept = drop.begin(), torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.bool)
     wide = torch.promote_types(q.dtype, torch.float32)
-    cuts = _cuts(q, k, table, where, scale)
+    cuts = head_cuts(q, k, table, where, scale)
     for row, head in itertools.product(*map(range, q.shape[:2])):
         for block in reversed(cuts(row, head).query_blocks):
             kept[row, head, block.rows, block.keys] = draw(q.new_empty(block.size, dtype=wide)).flip(0) > 0
@@ -177,7 +177,7 @@ class _Cut(NamedTuple):
         return matmul_partial_sums(weights, values, kept) if self.far else matmul_transposed(weights, values.t())
 
 
-def _cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Callable[[int, int], _Cut]:
+def head_cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Callable[[int, int], _Cut]:
     """Return a function from sequence and head to the blocks that remain after skipping negligible keys."""
     found = query_blocks(where, ROWS)
     ranges = relevant_keys(q, k, table, where, scale, ROWS)

@@ -70,6 +70,7 @@ class _Exponentials(torch.autograd.Function):
             features[..., len(directions) :].copy_(products).neg_()
             features[..., : len(directions)] = products
         features.sub_(highest[..., None]).exp_()
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, features, directions)
         ctx.mark_non_differentiable(highest)
         return features, highest

@@ -182,11 +182,14 @@ class _Turn(torch.autograd.Function):
     # pyrefly: ignore[bad-override]  (a rotation is not a tensor)
     def forward(ctx: Any, x: Tensor, rotation: Rotation, back: bool) -> Tensor:
         ctx.rotation, ctx.back = rotation, back
+        ctx.set_materialize_grads(False)
         return rotation.apply(x, back)
 
     @staticmethod
     # pyrefly: ignore[bad-override]  (forward has as many)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        if grad_outputs[0] is None:
+            return None, None, None
         # by apply, so that the backward pass is itself differentiable
         turned = one_by_one(lambda slope: (_Turn.apply(slope, ctx.rotation, not ctx.back),), *grad_outputs)
         return *turned, None, None

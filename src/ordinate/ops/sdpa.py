@@ -75,13 +75,16 @@ def distrusted_reason(q: Queries, k: Keys, v: Values, scale: float) -> str | Non
 
 def score_bound(q: Queries, k: Keys, scale: float) -> float:
     """Upper bound of abs(scale * q.k), from the largest entries of q and k; 0 if there are none."""
-    highest = q.shape[-1] * abs(scale)
-    for x in (q, k):
-        if not x.numel():
-            return 0.0
-        low, high = x.detach().aminmax()
-        highest *= max(-low.item(), high.item())
-    return highest
+    return q.shape[-1] * abs(scale) * largest_entry(q) * largest_entry(k)
+
+
+def largest_entry(x: Tensor) -> float:
+    """Largest magnitude of the numbers; NaN if one is, 0 if there are none."""
+    if not x.numel():
+        return 0.0
+    low, high = x.detach().aminmax()
+    # `max` would take a number before NaN
+    return max(-low.item(), high.item()) if bool(low == low) else float("nan")
 
 
 def _trusted_kernels(q: Tensor, mask: Tensor | None) -> AbstractContextManager[Any]:

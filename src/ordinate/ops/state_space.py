@@ -83,11 +83,12 @@ class _Contiguous(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         return x.contiguous()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
-        return grad_outputs[0].contiguous()
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> Tensor | None:
+        return None if grad_outputs[0] is None else grad_outputs[0].contiguous()
 
 
 def as_complex(x: Rows) -> Complex[Tensor, "h c m"]:

@@ -25,7 +25,16 @@ from ordinate.core.shapes import (
 )
 from ordinate.ops.log_bias import LogBias
 from ordinate.ops.relative import Projection, RelativeVectors, add_vectors, concat_vectors
-from ordinate.schemes._scheme import HOOK_TARGETS, Encoder, Scheme
+from ordinate.schemes._fast_forms import (
+    Encoder,
+    depends_on_offsets,
+    encoders_of,
+    log_bias_of,
+    reach_of,
+    slopes_of,
+    vectors_of,
+)
+from ordinate.schemes._scheme import HOOK_TARGETS, Scheme
 
 MODEL_SIZES = ("width", "heads", "head_width")
 
@@ -51,12 +60,12 @@ class Composition(Scheme):
         )
         self.integer_positions = any(part.integer_positions for part in parts)
         self.per_layer = any(part.per_layer for part in parts)
-        self.shift_invariant = all(part.shift_invariant and "remap_positions" not in part.hooks for part in parts)
+        self.shift_invariant = all(depends_on_offsets(part) and "remap_positions" not in part.hooks for part in parts)
         # torch.compile cannot trace `min` with a default
         lengths = [part.max_length for part in parts if part.max_length is not None]
         self.max_length = min(lengths) if lengths else None
         self.appended_width = sum(part.appended_width for part in parts)
-        reaches = [part.bias_reach for part in parts if "bias" in part.hooks]
+        reaches = [reach_of(part) for part in parts if "bias" in part.hooks]
         known = [reach for reach in reaches if reach is not None]
         self.bias_reach = max(known) if known and len(known) == len(reaches) else None
         # a size that any part was built for is required of the input of the whole; tokens concern those that embed
@@ -86,7 +95,7 @@ class Composition(Scheme):
         """Relative vectors of each part; empty ones for a part that uses neither `content_bias` nor `value_bias`."""
         reads = [{"content_bias", "value_bias"} & set(part.hooks) for part in self.members]
         pairs = zip(self.members, reads, strict=True)
-        return [part.relative_vectors(where) if content else RelativeVectors(reach=0.0) for part, content in pairs]
+        return [vectors_of(part, where) if content else RelativeVectors(reach=0.0) for part, content in pairs]
 
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless every part supports these positions."""
@@ -144,7 +153,7 @@ class Sum(Composition):
 
     def make_encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
         """Chain the encoders of the parts."""
-        made = [part.make_encoders(pos) for part in self.members]
+        made = [encoders_of(part, pos) for part in self.members]
         return partial(_in_turn, [of_q for of_q, _ in made]), partial(_in_turn, [of_k for _, of_k in made])
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
@@ -157,14 +166,14 @@ class Sum(Composition):
 
     def linear_bias(self, where: Geometry) -> Float[Tensor, "2 h"] | None:
         """Sum the slopes of the parts, if the biases of all are linear."""
-        slopes = [part.linear_bias(where) for part in self.members if "bias" in part.hooks]
+        slopes = [slopes_of(part, where) for part in self.members if "bias" in part.hooks]
         known = [x for x in slopes if x is not None]
         return sum(known[1:], known[0]) if known and len(known) == len(slopes) else None
 
     def log_bias(self, where: Geometry) -> LogBias | None:
         """Return that of the one part that has a bias, if there is only one."""
         biased = [part for part in self.members if "bias" in part.hooks]
-        return biased[0].log_bias(where) if len(biased) == 1 else None
+        return log_bias_of(biased[0], where) if len(biased) == 1 else None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Sum the content-dependent biases of the parts."""
@@ -191,6 +200,8 @@ class HeadGroups(Composition):
             common to all heads.
     """
 
+    hooks = Composition.hooks
+
     def __init__(self, *parts: Scheme, heads: int) -> None:
         super().__init__(*parts)
         came = f"got {heads} heads for {len(parts)} schemes"
@@ -210,7 +221,7 @@ class HeadGroups(Composition):
 
     def make_encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
         """Apply the encoders of each part to its heads; where none encodes, heads need not be divided."""
-        made, used = [part.make_encoders(pos) for part in self.members], self.hooks
+        made, used = [encoders_of(part, pos) for part in self.members], self.hooks
         of_q, of_k = (
             partial(self._by_group, encoders) if hook in used else partial(_in_turn, ())
             for hook, encoders in zip(("encode_query", "encode_key"), zip(*made, strict=True), strict=True)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ordinate.core import catalog
 from ordinate.core.checkpointed import is_checkpointed, stored
@@ -38,28 +38,17 @@ from ordinate.core.tensors import (
     need_vectors,
 )
 from ordinate.ops.blocks import offset_geometry
-from ordinate.ops.log_bias import LogBias
-from ordinate.ops.relative import RelativeVectors
 from ordinate.ops.rotate import Rotation
 from ordinate.schemes._display import scheme_html
 from ordinate.schemes._encoded import Encoded as Encoded
+from ordinate.schemes._fast_forms import HOOK_TARGETS as HOOK_TARGETS
+from ordinate.schemes._fast_forms import Encoder as Encoder
+from ordinate.schemes._fast_forms import FastForms, depends_on_offsets, encoders_of, overridden_hooks, with_hooks
 
-Encoder = Callable[[Tensor], Tensor]
 Result = TypeVar("Result")
-HOOK_TARGETS = {
-    "remap_positions": "positions",
-    "embed": "token embeddings",
-    "encode_query": "queries",
-    "encode_key": "keys",
-    "score": "scores (instead of q.k)",
-    "bias": "scores (bias)",
-    "content_bias": "scores (content-dependent)",
-    "value_bias": "attention output",
-}
-"""Each hook of a scheme, and where in a transformer it acts."""
 
 
-class Scheme(nn.Module):
+class Scheme(FastForms):
     """Base class of position encoding schemes. Every hook is the identity, or adds nothing, unless overridden.
 
     Position can enter a transformer at four places: on the tokens before the first layer, on queries and keys, on the
@@ -80,16 +69,12 @@ class Scheme(nn.Module):
     """Whether positions must be integers."""
     per_layer: bool = False
     """Whether each layer needs its own instance; otherwise all layers share one."""
-    shift_invariant: bool
-    """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
     citation: str = ""
     """The BibTeX entry of the source."""
     max_length: int | None = None
     """Supported positions are below this; None: unlimited."""
     appended_width: int = 0
     """Number of columns that `embed` appends to the token embedding, which is narrower by as many."""
-    bias_reach: int | None = None
-    """Distance from which on the bias of either side is the same number for all keys [tokens]; None: not known."""
     width: int
     """Model width (d_model); set from the constructor argument of this name, if there is one."""
     heads: int
@@ -102,6 +87,9 @@ class Scheme(nn.Module):
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
+        cls._overridden = overridden_hooks(cls, Scheme)
+        if cls.hooks is not Scheme.hooks and cls._overridden["hooks"]:
+            cls.hooks = with_hooks(cls.hooks, cls._overridden["hooks"])
 
     def extra_repr(self) -> str:
         """Return the options, for repr."""
@@ -164,19 +152,6 @@ class Scheme(nn.Module):
         """Return a bias for the scores that depends on positions alone; called for a geometry or any block of one."""
         return None
 
-    def linear_bias(self, where: Geometry) -> Float[Tensor, "2 h"] | None:
-        """Return the slopes of a bias that is linear in the distance: a faster way to compute it. None: it is not.
-
-            bias(h, i, j) = -slopes[0, h] * max(p_i - p_j, 0) - slopes[1, h] * max(p_j - p_i, 0)
-
-        On the device of the positions. Override it together with `bias`, with equal results, for one position axis.
-        """
-        return None
-
-    def log_bias(self, where: Geometry) -> LogBias | None:
-        """Return a bias that is piecewise linear in the logarithm of the distance, as `linear_bias` does slopes."""
-        return None
-
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Return a bias for the scores that depends on positions and on the encoded queries and keys.
 
@@ -188,14 +163,6 @@ class Scheme(nn.Module):
         """Return a term of the attention output, such as the relative values of Shaw et al. (2018), sum_j w_ij r_ij.
 
         Called after the softmax, for any block of queries with all keys.
-        """
-        return None
-
-    def relative_vectors(self, where: Geometry) -> RelativeVectors | None:
-        """Return the vectors of `content_bias` and `value_bias` by offset: a faster way to compute both.
-
-        Override it together with the two, with equal results, if they depend on positions by the offset only.
-        Called with one query and keys at many offsets.
         """
         return None
 
@@ -237,6 +204,8 @@ class Scheme(nn.Module):
         if pos.is_floating_point():
             must, remedy = f"{name} takes finite positions", "give each token a finite position"
             need_true(pos.isfinite().all(), must, "got NaN or infinity", remedy)
+            must, remedy = f"{name} takes positions from -2^62 to 2^62", "subtract a constant from all, or scale them"
+            need_true((pos.abs() <= 2**62).all(), must, "got positions beyond", remedy)
         if self.max_length is not None:
             self.check_length(pos)
 
@@ -337,7 +306,7 @@ class Placed:
         self._need_encodable("k", k, self.where.k_pos)
         need_size("q", self.scheme, "heads", q.shape[1])
         encode_query, _ = self._encoders
-        _, encode_key = self.cached("key encoders", lambda: self.scheme.make_encoders(self.where.k_pos))
+        _, encode_key = self.cached("key encoders", lambda: encoders_of(self.scheme, self.where.k_pos))
         return Encoded(encode_query(q), encode_key(k), self.scheme)
 
     def encode_alike(self, x: Queries) -> EncodedQueries:
@@ -354,7 +323,7 @@ class Placed:
 
     @property
     def _encoders(self) -> tuple[Encoder, Encoder]:
-        return self.cached("encoders", lambda: self.scheme.make_encoders(self.where.q_pos))
+        return self.cached("encoders", lambda: encoders_of(self.scheme, self.where.q_pos))
 
     def _need_encodable(self, name: str, x: Queries | Keys, pos: Positions) -> None:
         need_vectors(name, x, "batch, heads, tokens, head width")
@@ -382,7 +351,7 @@ class Placed:
 
     def _offset_table(self) -> Float[Tensor, "#h offsets"] | None:
         where, (queries, keys) = self.where, self.where.shape
-        if not (where.consecutive and self.scheme.shift_invariant) or "bias" not in self.scheme.hooks:
+        if not (where.consecutive and depends_on_offsets(self.scheme)) or "bias" not in self.scheme.hooks:
             return None
         bias = self.scheme.bias(offset_geometry(where, 0, queries + keys - 1))
         return None if bias is None else bias[0, :, 0]

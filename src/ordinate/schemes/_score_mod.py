@@ -12,6 +12,7 @@ from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, Keys, Queries
 from ordinate.ops.heads import repeat_keys
+from ordinate.schemes._fast_forms import depends_on_offsets
 from ordinate.schemes._scheme import Placed
 
 Score = Float[Tensor, ""]
@@ -120,7 +121,9 @@ def _table(at: Placed) -> tuple[Float[Tensor, "#h offsets"], int] | None:
     where, scheme = at.where, at.scheme
     q, k = where.q_pos, where.k_pos
     # reading positions would break the graph under torch.compile
-    plain = scheme.shift_invariant and q.shape[-1] == 1 and not q.is_floating_point() and not k.is_floating_point()
+    plain = (
+        depends_on_offsets(scheme) and q.shape[-1] == 1 and not q.is_floating_point() and not k.is_floating_point()
+    )
     if not plain or 0 in where.shape or torch.compiler.is_compiling():
         return None
     first, last, near, far = int(q.min()), int(q.max()), int(k.min()), int(k.max())

@@ -1,6 +1,7 @@
 """Attention with a varied formula (soft cap, sinks, other weights than softmax), in blocks of query rows."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class CustomFormula(Backend):
             return "dropout is not supported"
         if call.num_pairs <= MAX_BLOCK_SCORES:
             return f"there are no more than {MAX_BLOCK_SCORES} scores, which fit in one block"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""
@@ -95,6 +96,7 @@ class _Blocks(torch.autograd.Function):
     def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
         ctx.at, ctx.scale, ctx.formula = call.at, call.scale, changed(call.score_options, sinks=None)
         ctx.sinks = call.score_options.sinks is not None
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, *learned)
         return torch.cat([_plain(part, *_cut(part, q, k, v), *learned[: ctx.sinks]) for part in _parts(ctx, q)], 2)
 
@@ -129,13 +131,12 @@ def _gradients(ctx: Any, inputs: tuple[Tensor, ...], gradient: Tensor) -> list[T
 BlockArguments = tuple[slice, slice, Placed, float, ScoreOptions]
 
 
-def _parts(ctx: Any, q: Tensor) -> list[BlockArguments]:
+def _parts(ctx: Any, q: Tensor) -> Iterator[BlockArguments]:
     """Blocks of rows, each with the range of keys that it may attend to."""
     where = ctx.at.where
-    return [
-        (block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula)
-        for block in query_blocks(where, _block_rows(where, q))
-    ]
+    for block in query_blocks(where, _block_rows(where, q)):
+        # one after the other: each holds the bias that it has made
+        yield block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula
 
 
 def _block_rows(where: Geometry, q: Tensor) -> int:

@@ -1,6 +1,7 @@
 """Attention in C++ with a bias of each pair of a query and a key, held in memory: for short texts; on CPUs."""
 
 import math
+from typing import NamedTuple
 
 import torch
 
@@ -12,15 +13,16 @@ from ordinate.attention._backend import (
     reference_attention,
 )
 from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
-from ordinate.attention._workspace import row_workspace
+from ordinate.attention._workspace import peak_and_rest
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
-from ordinate.core.shapes import Bias, Outputs
+from ordinate.core.shapes import Bias, OffsetTable, Outputs
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention, build
 from ordinate.ops.relative import RelativeVectors, VectorPerOffset, check_table
 from ordinate.ops.skew import ClippedVectors, pair_products, pair_sums
+from ordinate.schemes._fast_forms import depends_on_offsets, vectors_of
 
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
 # memory counts
@@ -60,54 +62,76 @@ class DenseBias(Backend):
         scheme = call.at.scheme
         if scheme.hooks == ("bias",):
             return few_head_pairs(call, MIN_HEAD_PAIRS)
-        if scheme.relative_vectors(offset_geometry(call.where, 0, 1)) is not None:
+        if vectors_of(scheme, offset_geometry(call.where, 0, 1)) is not None:
             return None
         return few_head_pairs(call, MIN_CONTENT_PAIRS)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Compute the bias of all pairs, and attention with it."""
-        scheme, where, table, vectors = call.at.scheme, call.where, call.at.offset_table, _vectors(call)
-        if vectors is None:
-            bias = _scheme_bias(call)
-            with_weights = "value_bias" in scheme.hooks
-        else:
-            bias, with_weights = _vector_bias(call, vectors), vectors.value_vectors is not None
-            table = vectors.bias if table is None else table if vectors.bias is None else table + vectors.bias
-        if bias is not None and not _is_in_range(call, bias):
+        scheme, where, terms = call.at.scheme, call.where, _terms(call)
+        if terms.bias is not None and not _is_in_range(call, terms.bias):
             return reference_attention(call)
         if "score" in scheme.hooks:
             call = changed(call, scale=0.0)
-        out, weights = native_attention(call, table, bias, with_weights)
+        out, weights = native_attention(call, terms.table, terms.bias, terms.with_weights)
         if weights is None:
             return out
-        if vectors is None or vectors.value_vectors is None:
+        if terms.values is None:
             carried = scheme.value_bias(weights, where)
         else:
-            carried = pair_sums(weights, _needed(vectors.value_vectors, vectors.reach, where), where.shape[0] - 1)
+            carried = pair_sums(weights, terms.values, where.shape[0] - 1)
         return out if carried is None else (out + carried).to(out.dtype)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """What `native` holds, and the bias and weights of all pairs, or what the scheme needs to make them."""
-        vectors = _vectors(call)
-        if vectors is None:
-            making, bias = _scheme_bytes(call)
-            carries, columns = "value_bias" in call.at.scheme.hooks, call.k.shape[2]
-        else:
-            making, bias = _vector_bytes(call, vectors)
-            carries, columns = vectors.value_vectors is not None, _stop(call.where)
-        rows = math.prod(call.q.shape[:3])
+        """What `native` holds, and the bias and weights of all pairs, or what the scheme needs to make them.
+
+        The bias is made and what is held meanwhile is counted.
+        """
+        fresh, found = changed(call, at=call.at.block(slice(None))), []
+        most, held = peak_and_rest(lambda: found.append(_terms(fresh)) or found, call.where.shape[0])
+        (terms,), rows = found, math.prod(call.q.shape[:3])
         # the weights, and their sums by offset
-        sums = 4 * rows * (call.k.shape[2] + columns) if carries else 0
+        columns = call.k.shape[2] + (0 if terms.values is None else _stop(call.where))
+        sums = 4 * rows * columns if terms.with_weights else 0
+        own = native_workspace(call, of_pairs=terms.bias is not None)
         # the output does not exist yet while the bias is made
-        return max(making - call.q.element_size() * rows * call.v.shape[3], native_workspace(call) + bias + sums)
+        return max(most - call.q.element_size() * rows * call.v.shape[3], own + held + sums)
+
+
+class _Terms(NamedTuple):
+    """What the scheme adds.
+
+    Args:
+        table: bias by offset.
+        bias: bias of each pair.
+        with_weights: whether the weights are needed.
+        values: vectors that are added to the values.
+    """
+
+    table: OffsetTable | None
+    bias: Bias | None
+    with_weights: bool
+    values: ClippedVectors | None
+
+
+def _terms(call: AttentionCall) -> _Terms:
+    """Return what the scheme adds, by its vectors if it has any."""
+    vectors, table = _vectors(call), call.at.offset_table
+    if vectors is None:
+        return _Terms(table, _scheme_bias(call), "value_bias" in call.at.scheme.hooks, None)
+    table = vectors.bias if table is None else table if vectors.bias is None else table + vectors.bias
+    values = None
+    if vectors.value_vectors is not None:
+        values = _needed(vectors.value_vectors, vectors.reach, call.where)
+    return _Terms(table, _vector_bias(call, vectors), values is not None, values)
 
 
 def _vectors(call: AttentionCall) -> RelativeVectors | None:
     """Return the scheme's relative vectors for all offsets; None if it has none, or not for these positions."""
     scheme, where = call.at.scheme, call.where
-    if "score" in scheme.hooks or not (where.consecutive and scheme.shift_invariant):
+    if "score" in scheme.hooks or not (where.consecutive and depends_on_offsets(scheme)):
         return None
-    made = scheme.relative_vectors(offset_geometry(where, 0, sum(where.shape) - 1))
+    made = vectors_of(scheme, offset_geometry(where, 0, sum(where.shape) - 1))
     if made is None:
         return None
     for vectors, width in (
@@ -160,51 +184,17 @@ def _needed(vectors: VectorPerOffset, reach: float, where: Geometry) -> ClippedV
 def _scheme_bias(call: AttentionCall) -> Bias | None:
     """Return what the scheme's hooks add to the scores, but for a bias that is a table by offset."""
     scheme, at, where = call.at.scheme, call.at, call.where
-    q, k = call.q.float(), repeat_keys(call.k, call.q.shape[1]).float()
-    own = scheme.score(q, k, where)
-    parts = (
-        None if own is None else own * call.scale,
-        at.bias if at.offset_table is None else None,
-        scheme.content_bias(q, k, where),
-    )
+    own = content = None
+    if {"score", "content_bias"} & set(scheme.hooks):
+        q, k = call.q.float(), repeat_keys(call.k, call.q.shape[1]).float()
+        own, content = scheme.score(q, k, where), scheme.content_bias(q, k, where)
+    parts = None if own is None else own * call.scale, at.bias if at.offset_table is None else None, content
     made = [part.float() for part in parts if part is not None]
     if not made:
         return None
     whole = sum(made[1:], made[0])
     # the kernel reads the biases of a row side by side
     return whole if whole.stride(3) == 1 else whole.contiguous()
-
-
-def _vector_bytes(call: AttentionCall, vectors: RelativeVectors) -> tuple[int, int]:
-    """Return what is held while the bias is made from vectors, and what remains [bytes]."""
-    rows, where = math.prod(call.q.shape[:2]), call.where
-    sides = [(call.q, vectors.query_vectors), (call.k, vectors.key_vectors)]
-    made, once = [], [0]
-    for x, given in sides:
-        if given is not None:
-            needed = _needed(given, vectors.reach, where)
-            # a copy of the queries or keys, and their products; those with a vector that all offsets share are few
-            made.append(4 * rows * x.shape[2] * (x.shape[3] + (needed.offsets if needed.offsets > 1 else 0)))
-            # products with the vectors that differ, before those beyond the reach are repeated
-            once.append(4 * rows * x.shape[2] * needed.vectors.shape[1] * (needed.offsets > needed.vectors.shape[1]))
-    alone = vectors.key_vectors is None
-    return sum(made) + max(once) + (0 if alone else 4 * call.num_pairs), sum(made) if alone else 4 * call.num_pairs
-
-
-def _scheme_bytes(call: AttentionCall) -> tuple[int, int]:
-    """Return what is held while the scheme makes its bias, and the bias itself [bytes]."""
-    with torch.no_grad():
-        row = _scheme_bias(changed(call, q=call.q[:, :, :1], at=call.at.block(slice(0, 1))))
-    if row is None:
-        return 0, 0
-    bias = 4 * row.numel() * call.q.shape[2]
-    return row_workspace(call, _made_bias) + bias, bias
-
-
-def _made_bias(call: AttentionCall) -> Bias:
-    made = _scheme_bias(call)
-    assert made is not None
-    return made
 
 
 def _is_in_range(call: AttentionCall, bias: Bias) -> bool:

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs, offset_bias_unsupported
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.attention._workspace import peak_and_rest, run_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
-from ordinate.core.shapes import Outputs
+from ordinate.core.records import changed
+from ordinate.core.shapes import OffsetTable, Outputs
 from ordinate.ops import offset_bias_attention
-from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
 
@@ -57,7 +58,7 @@ class OffsetBias(Backend):
             return "a bias of -inf may hide all keys from a query"
         if not biased and not sdpa_is_slow():
             return "without a bias PyTorch's own attention is as fast on this processor"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave short texts with a bias to PyTorch, where its own attention is fast."""
@@ -67,27 +68,44 @@ class OffsetBias(Backend):
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""
-        wide = torch.promote_types(call.q.dtype, torch.float32)
-        table = offset_bias_attention.masked_table(call.at.offset_table, call.where, call.q.shape[1], wide)
+        table = self._table(call)
         drop = offset_bias_attention.Dropout(call.dropout, int(torch.randint(2**62, ()))) if call.dropout else None
         return _Tiles.apply(call.q, call.k, call.v, table, call.where, call.scale, drop)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Scores of the largest block, with its dropout factors or document mask, copies of a head, and tables.
+        """What is held while two heads are computed, or while keys are looked for that can be left out.
 
-            size [rows keys (2 with dropout, else 1) + queries (d + e) + rows (128 + 2 e)]
-            + rows keys (9 + 2 batch) of documents + 2 size heads (queries + keys) + size keys (d + e) of 16-bit types
-
-        An upper bound where a decaying bias makes far keys negligible: they are then skipped, which depends on q, k.
+        It computes two heads, with the tables of all heads, and looks for these keys.
         """
-        size, (queries, keys) = max(call.q.element_size(), 4), call.where.shape
-        width, depth, rows = call.q.shape[3], call.v.shape[3], offset_bias_attention.ROWS
-        block = max(cut.size[0] * cut.size[1] for cut in query_blocks(call.where, rows))
-        documents = 0 if call.where.q_document is None else 9 + 2 * call.where.batch_size
-        scores = block * max(size * (2 if call.dropout else 1), size + documents)
-        narrow = size * keys * (width + depth) if call.q.element_size() < size else 0
-        table = 2 * size * call.q.shape[1] * (queries + keys)
-        return scores + size * (queries * (width + depth) + rows * (128 + 2 * depth)) + narrow + table
+        # of one key head, or two
+        asked = max(2, call.groups) if call.k.shape[1] > 1 else call.groups
+        sizes = asked, asked // call.groups, asked // call.groups
+        others = (call.q.shape[:2].numel() - len(call.q[:1]) * asked) * call.q.shape[2] * call.v.shape[3]
+        at = call.at.block(slice(None))
+
+        def some_heads() -> Outputs:
+            table = self._table(changed(call, at=at))
+            q, k, v = (x[:1, :size] for x, size in zip((call.q, call.k, call.v), sizes, strict=True))
+            drop = offset_bias_attention.Dropout(call.dropout, 0) if call.dropout else None
+            # the rest of the output, which is there from the first head on
+            rest = call.q.new_empty(others)
+            with torch.no_grad():
+                out = offset_bias_attention.forward(q, k, v, table[:asked], call.where, call.scale, drop)
+            del rest
+            return out
+
+        def looked_for() -> tuple[Any, ...]:
+            table = self._table(changed(call, at=call.at.block(slice(None))))
+            with torch.no_grad():
+                return table, offset_bias_attention.head_cuts(call.q, call.k, table, call.where, call.scale)
+
+        queries = call.where.shape[0]
+        most, _ = peak_and_rest(looked_for, queries)
+        return max(most, run_workspace(some_heads, queries) - others * call.q.element_size())
+
+    def _table(self, call: AttentionCall) -> OffsetTable:
+        wide = torch.promote_types(call.q.dtype, torch.float32)
+        return offset_bias_attention.masked_table(call.at.offset_table, call.where, call.q.shape[1], wide)
 
 
 class _Tiles(torch.autograd.Function):
@@ -102,6 +120,7 @@ class _Tiles(torch.autograd.Function):
         scale: float,
         drop: offset_bias_attention.Dropout | None,
     ) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, table)
         ctx.where, ctx.scale, ctx.drop = where, scale, drop
         return offset_bias_attention.forward(q, k, v, table, where, scale, drop)

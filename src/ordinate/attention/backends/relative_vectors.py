@@ -16,6 +16,7 @@ from ordinate.ops import relative, relative_vector_attention
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.offset_bias_attention import masked_table
+from ordinate.schemes._fast_forms import depends_on_offsets, vectors_of
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain
 MIN_PAIRS = 2**17
@@ -44,7 +45,7 @@ class RelativeVectors(Backend):
             return "the scheme does not depend on content"
         if "score" in scheme.hooks:
             return "the scheme replaces q.k by its own scores"
-        if not (where.consecutive and scheme.shift_invariant):
+        if not (where.consecutive and depends_on_offsets(scheme)):
             return "the scheme depends on more than the offset in memory order"
         if call.at.offset_table is not None and bool(call.at.offset_table.isneginf().any()):
             return "a bias of -inf may hide all keys from a query"
@@ -52,9 +53,9 @@ class RelativeVectors(Backend):
             return "dropout is not supported"
         if math.prod(where.shape) < MIN_PAIRS:
             return f"there are fewer than {MIN_PAIRS} query-key pairs in a head"
-        if scheme.relative_vectors(offset_geometry(where, 0, 1)) is None:
+        if vectors_of(scheme, offset_geometry(where, 0, 1)) is None:
             return "the scheme has no vector for each offset"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""
@@ -90,7 +91,7 @@ def _prepared(
     where, heads, width = call.where, call.q.shape[1], call.q.shape[3]
     wide = torch.promote_types(call.q.dtype, torch.float32)
     low, high = relative_vector_attention.extent(where)
-    made = call.at.scheme.relative_vectors(offset_geometry(where, low, high)) or relative.RelativeVectors()
+    made = vectors_of(call.at.scheme, offset_geometry(where, low, high)) or relative.RelativeVectors()
     table = masked_table(call.at.offset_table, where, heads, wide)
     # the skewed view reads one entry past the last, whose value is not used
     table = torch.nn.functional.pad(table, (0, 1))[:, low:high]
@@ -107,6 +108,7 @@ def _prepared(
 class _Vectors(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, setting: relative_vector_attention.VectorOptions, *inputs: Any) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs)
         ctx.setting = setting
         return relative_vector_attention.forward(relative_vector_attention.VectorInputs(*inputs), setting)

@@ -48,7 +48,7 @@ class RowBlocks(Backend):
             return "dropout is not supported"
         if call.num_pairs < MIN_PAIRS:
             return f"there are fewer than {MIN_PAIRS} query-key pairs"
-        return None if call.is_finite else "q, k or v contains NaN or infinity"
+        return call.overflow_reason
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave short texts to the plain formula, until the memory of all their pairs counts."""
@@ -88,6 +88,7 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
         ctx.at, ctx.scale = call.at, call.scale
         # the scheme's parameters are inputs, so that autograd asks for their gradients and notices in-place changes
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, *learned)
         keys, values = row_block_attention.to_float32(k), row_block_attention.to_float32(v)
         out = q.new_empty(*q.shape[:3], v.shape[3])

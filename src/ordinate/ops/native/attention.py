@@ -154,7 +154,7 @@ def _run(
     flat["sinks"], flat["weights"] = scoring.sinks, scoring.weights
     if scoring.bias is not None:
         views["bias"] = scoring.bias
-    flat["q_document"], flat["k_document"] = _documents(where, q.shape[0])
+    flat["q_document"], flat["k_document"] = documents_of(where, q.shape[0])
     sizes = *q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3]
     job = _Job(
         back, q.dtype == torch.bfloat16, not multiplies(q.dtype), *sizes, scoring.scale, scoring.softcap or 0.0
@@ -172,7 +172,8 @@ def multiplies(type: torch.dtype) -> bool:
     return type == torch.float32 or torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-def _documents(where: Geometry, batch: int) -> tuple[Int[Tensor, "b i"] | None, Int[Tensor, "b j"] | None]:
+def documents_of(where: Geometry, batch: int) -> tuple[Int[Tensor, "b i"] | None, Int[Tensor, "b j"] | None]:
+    """Return the documents of queries and keys of each sequence, as the kernel reads them; None: one document."""
     if where.q_document is None or where.k_document is None:
         return None, None
     # padding keys get an id that no query has, so that padding queries do not attend to them either

@@ -47,6 +47,7 @@ class _Blended(torch.autograd.Function):
     # pyrefly: ignore[bad-override]  (a function is not a tensor)
     def forward(ctx: Any, plain: Plain, *inputs: Tensor) -> tuple[Tensor, ...]:
         x, first, shares, *extra = inputs
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs)
         ctx.plain = plain
         out = tuple(torch.empty_like(x) for _ in shares)
@@ -60,11 +61,15 @@ class _Blended(torch.autograd.Function):
         return None, *gradients(fast, in_one(ctx.plain), inputs, grad_outputs)
 
 
-def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor) -> tuple[Tensor, ...]:
+def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor | None) -> tuple[Tensor, ...]:
     x, first, shares, *extra = inputs
     dx, dfirst, dextra = torch.empty_like(x), torch.empty_like(first), [torch.empty_like(y) for y in extra]
     dshares = shares.new_zeros(x.shape[0] * -(-x.shape[1] // BLOCK), *shares.shape)
-    lists = {"extra": extra, "gradient": [y.contiguous() for y in upstream], "dextra": dextra}
+    lists = {
+        "extra": extra,
+        "gradient": [torch.zeros_like(x) if y is None else y.contiguous() for y in upstream],
+        "dextra": dextra,
+    }
     _run(True, (x, first, shares), lists, dx=dx, dfirst=dfirst, dshares=dshares)
     return dx, dfirst, dshares.sum(0), *dextra
 

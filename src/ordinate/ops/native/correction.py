@@ -51,6 +51,7 @@ class _Correction(torch.autograd.Function):
     # pyrefly: ignore[bad-override]  (a function is not a tensor)
     def forward(ctx: Any, plain: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip((*TEXTS, *CHANNELS), inputs, strict=True))
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs)
         ctx.plain = plain
         made = {name: empty_token_major(given["k"]) for name in MADE}
@@ -63,10 +64,11 @@ class _Correction(torch.autograd.Function):
         return None, *gradients(partial(_gradients, inputs), in_one(ctx.plain), inputs, grad_outputs)
 
 
-def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor) -> tuple[Tensor, ...]:
+def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor | None) -> tuple[Tensor, ...]:
     given = dict(zip((*TEXTS, *CHANNELS), inputs, strict=True))
     k = given["k"]
-    given |= {name: contiguous_channels(x) for name, x in zip(MADE, upstream, strict=True)}
+    above = (torch.zeros_like(k) if x is None else x for x in upstream)
+    given |= {name: contiguous_channels(x) for name, x in zip(MADE, above, strict=True)}
     made = {f"d{name}": empty_token_major(k) for name in TEXTS}
     blocks = k.shape[0] * -(-k.shape[2] // BLOCK)
     sums = {f"d{name}": k.new_zeros(blocks, len(given[name])) for name in CHANNELS}

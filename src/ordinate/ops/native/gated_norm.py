@@ -61,6 +61,7 @@ class _GatedNorm(torch.autograd.Function):
     # pyrefly: ignore[bad-override]  (names are not tensors)
     def forward(ctx: Any, plain: Plain, epsilon: float, names: tuple[str, ...], *inputs: Tensor) -> Tensor:
         given = dict(zip(names, inputs, strict=True))
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs)
         ctx.names, ctx.epsilon, ctx.plain = names, epsilon, plain
         out = empty_token_major(given["y"])

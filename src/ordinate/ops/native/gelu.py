@@ -36,6 +36,7 @@ class _Gelu(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]  (a function is no tensor)
     def forward(ctx: Any, plain: Callable[[Tensor], Tensor], tanh: bool, x: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x)
         ctx.plain, ctx.tanh = plain, tanh
         return _run(tanh, x, None)

@@ -37,6 +37,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]  (a function and a number are no tensors)
     def forward(ctx: Any, plain: Plain, epsilon: float, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
         ctx.plain, ctx.epsilon = plain, epsilon
         out = torch.empty_like(x)

@@ -1,9 +1,13 @@
 """Causality: outputs do not depend on later tokens."""
 
+from typing import Any
+
 import torch
 
 from ordinate.core.geometry import Geometry
+from ordinate.mixers._mixer import Mixer
 from ordinate.testing.assert_close import assert_max_close
+from ordinate.testing.check import makes_tensors_on_a_gpu
 from ordinate.testing.mixer import MixerCase
 
 TOKENS = 9
@@ -32,25 +36,45 @@ def a_changed_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
 
 
 def a_non_finite_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
-    """NaN or infinity in a later token changes neither an earlier output nor its gradient by earlier inputs."""
+    """NaN or infinity in a later token changes no earlier output and none of its gradients."""
+    _skip_unless_confined(case)
+    case.skip_unless(not case.not_looked_for(), "PyTorch's attention on a GPU lets NaN of hidden tokens through")
+    _check_past(case, (float("nan"), float("inf"), -float("inf")))
+
+
+def a_large_future_leaves_gradients_of_the_past_as_they_were(case: MixerCase) -> None:
+    """A later token whose own gradients overflow changes no gradient of earlier outputs by inputs and parameters."""
+    _skip_unless_confined(case)
+    case.skip_unless(not makes_tensors_on_a_gpu(), "on a GPU large numbers are not looked for")
+    _check_past(case, (1e30, 1e100, 1e300))
+
+
+def _skip_unless_confined(case: MixerCase) -> None:
     case.skip_unless(case.kind.causal, "it has no causal form")
     case.skip_unless(case.mixer().strictly_causal, "it declares that its causal form leaks")
-    case.skip_unless(not case.not_looked_for(), "PyTorch's attention on a GPU lets NaN of hidden tokens through")
-    x, where = case.tokens(1, TOKENS), Geometry.causal(TOKENS)
-    out, slope = _past(case, x, where)
-    for value in (float("nan"), float("inf"), -float("inf")):
+
+
+def _check_past(case: MixerCase, values: tuple[float, ...]) -> None:
+    """Check outputs before a token of each of these values, and their gradients."""
+    x, where, mixer = case.tokens(1, TOKENS), Geometry.causal(TOKENS), case.mixer()
+    out, *slopes = _past(case, mixer, x, where)
+    for value in values:
         changed = x.clone()
         changed[:, 5] = value
-        again, tilt = _past(case, changed, where)
+        again, *tilts = _past(case, mixer, changed, where)
         assert_max_close(again, out, 1e-9, f"outputs before a token of {value}")
-        assert_max_close(tilt, slope, 1e-9, f"gradients before a token of {value}")
+        for what, tilt, slope in zip(("inputs", "parameters"), tilts, slopes, strict=True):
+            assert_max_close(tilt, slope, 1e-9, f"gradients by {what} before a token of {value}")
 
 
-def _past(case: MixerCase, x: torch.Tensor, where: Geometry) -> tuple[torch.Tensor, torch.Tensor]:
-    """Outputs of the first five tokens, and their gradient by the inputs of these."""
+def _past(case: MixerCase, mixer: Mixer[Any], x: torch.Tensor, where: Geometry) -> list[torch.Tensor]:
+    """Outputs of the first five tokens, and their gradients by all inputs and by all parameters."""
     x = x.clone().requires_grad_()
-    out = case.output(x, where)[:, :5]
-    return out.detach(), torch.autograd.grad(out.square().sum(), x)[0][:, :5]
+    out = case.output(x, where, mixer)[:, :5]
+    needed = [x, *(one for one in mixer.parameters() if one.requires_grad)]
+    found = torch.autograd.grad(out.square().sum(), needed, allow_unused=True)
+    slope, *others = (torch.zeros_like(x) if y is None else y for x, y in zip(needed, found, strict=True))
+    return [out.detach(), slope, torch.cat([x.new_zeros(1), *(one.flatten() for one in others)])]
 
 
 def the_bidirectional_form_depends_on_later_tokens(case: MixerCase) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from ordinate.core.geometry import Geometry
 from ordinate.ops.blocks import offset_geometry
+from ordinate.schemes._fast_forms import log_bias_of, reach_of, slopes_of, vectors_of
 from ordinate.testing.case import HEADS, KV_HEADS, SchemeCase, random_qkv
 from ordinate.testing.check import InapplicableError
 from ordinate.testing.tolerance import assert_as_close
@@ -19,7 +20,7 @@ def relative_vectors_agree_with_the_pairwise_hooks(case: SchemeCase) -> None:
     scheme = case.scheme()
     for where in (Geometry.causal(TOKENS), Geometry.full(TOKENS)):
         where = case.with_axes(where)
-        made = scheme.relative_vectors(offset_geometry(where, 0, 2 * TOKENS - 1))
+        made = vectors_of(scheme, offset_geometry(where, 0, 2 * TOKENS - 1))
         if made is None:
             raise InapplicableError("it has no relative vectors")
         offset = TOKENS - 1 - torch.arange(2 * TOKENS - 1)
@@ -58,8 +59,8 @@ def the_declared_form_of_the_bias_agrees_with_it(case: SchemeCase) -> None:
     """Beyond `bias_reach` the bias of a side is one number; `linear_bias` and `log_bias` give the same bias."""
     case.skip_unless_hook("bias")
     scheme = case.scheme()
-    slopes, reach = scheme.linear_bias(Geometry.causal(TOKENS)), scheme.bias_reach
-    curves = [(where, scheme.log_bias(where)) for where in _places()]
+    slopes, reach = slopes_of(scheme, Geometry.causal(TOKENS)), reach_of(scheme)
+    curves = [(where, log_bias_of(scheme, where)) for where in _places()]
     if slopes is None and reach is None and curves[0][1] is None:
         raise InapplicableError("it declares no form")
     for where, curve in curves:
