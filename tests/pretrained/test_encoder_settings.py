@@ -54,11 +54,8 @@ CASES = [
     *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),
     ("dinov2", BASE, {"num_attention_heads": 3}),
 ]
-NAMES = [f"{family}{head}-{'-'.join(map(str, settings.values()))}" for family, head, settings in CASES]
-FEW = ("bert", "modernbert")
 MARKED = [
-    pytest.param(*case, marks=() if case[0] in FEW or place % 3 == 0 else pytest.mark.extended)
-    for place, case in enumerate(CASES)
+    pytest.param(*case, marks=() if place % 4 == 0 else pytest.mark.extended) for place, case in enumerate(CASES)
 ]
 
 

@@ -117,7 +117,8 @@ class Family(ABC):
 
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
-        names), `ignored_suffixes` (checkpoint tensors to ignore) and `check_tables` (those that the model computes).
+        names), `ignored_suffixes` or `ignored` (checkpoint tensors to ignore), `check_tables` (tensors that the model
+        computes).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
