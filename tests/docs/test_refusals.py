@@ -18,8 +18,8 @@ def refusals(monkeypatch):
 
 def test_a_refusal_is_in_the_table_with_its_reason(refusals):
     table = refusals.settings_table({name: refusals.TABLES["FIELDS"][name] for name in ("bert", "roberta", "gpt2")})
-    assert "| `is_decoder` | `true` | bert, roberta | is supported with is_decoder=False only |" in table
-    assert "| `add_cross_attention` | `true` | gpt2 | is supported with add_cross_attention=False only |" in table
+    assert "| `hidden_act` | `\"prelu\"` | bert, roberta | no hidden_act is named 'prelu' |" in table
+    assert "| `add_cross_attention` | `true` | bert, " in table
     assert "layer_norm_epsilon" not in table
 
 

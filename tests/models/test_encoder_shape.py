@@ -5,6 +5,7 @@ import torch
 
 from ordinate import Geometry
 from ordinate.models.convolution import TokenConvolution
+from ordinate.models.counted_positions import without_counting
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_shape import EncoderShape
 
@@ -152,10 +153,45 @@ def test_padding_and_packing_change_nothing_beside_a_convolution():
         assert torch.allclose(packed[row], alone[row], atol=1e-12)
 
 
+@torch.no_grad()
+def test_positions_leave_out_the_padding_token_in_a_text():
+    model, text = build(padding=3, head="none", layers=1), torch.tensor([[5, 3, 7, 3, 3, 2]])
+    table, row = model.schemes[0].table, model.padding_position.weight[0]
+    rows = torch.stack([table[0], row, table[1], row, row, table[2]])
+    other = build(head="none", layers=1, scheme="none")
+    state = {
+        name: x
+        for name, x in model.state_dict().items()
+        if name not in ("schemes.0.table", "padding_position.weight")
+    }
+    # tokens that are positions already
+    state["tokens.weight"] = torch.cat([model.tokens(text[0]) + rows, torch.zeros(5, 16).double()])
+    other.load_state_dict(state)
+    expected = other(torch.arange(6)[None])
+    assert torch.allclose(model(text), expected, atol=1e-12)
+    packed = model(torch.cat([text, text], 1), Geometry.packed([6, 6], causal=False))
+    assert torch.allclose(packed, torch.cat([expected, expected], 1), atol=1e-12)
+    for side in ((2, 0), (0, 3)):
+        real = torch.nn.functional.pad(torch.ones(1, 6), side).bool()
+        padded = torch.nn.functional.pad(text, side, value=3)
+        assert torch.allclose(model(padded, Geometry.padded(real, causal=False))[real], expected[0], atol=1e-12)
+    # without the option the token is one as others
+    assert build(head="none").padding_position is None
+
+
+def test_a_geometry_without_some_tokens_counts_the_others():
+    where = Geometry.packed([4, 3], causal=False)
+    left_out = torch.tensor([[False, True, False, False, True, False, False]])
+    assert without_counting(where, left_out).q_pos[0, :, 0].tolist() == [0, 1, 1, 2, 0, 0, 1]
+    whole = without_counting(Geometry.full(7), left_out)
+    assert whole.q_pos[0, :, 0].tolist() == [0, 1, 1, 2, 3, 3, 4]
+    assert not whole.consecutive
+
+
 ALL = {"embedding_width": 6, "convolution": 3, "convolution_groups": 2, "logit_bias": False, "tie_embeddings": False}
 
 
-@pytest.mark.parametrize("choices", [ALL | {"scheme": "none"} | DEBERTA, {"causal": True}])
+@pytest.mark.parametrize("choices", [ALL | {"scheme": "none"} | DEBERTA, {"causal": True, "padding": 2}])
 def test_what_is_saved_comes_back(choices, tmp_path):
     model = build(**choices).float()
     model.save_pretrained(tmp_path)
@@ -179,6 +215,7 @@ def test_what_is_saved_comes_back(choices, tmp_path):
             {"embedding_width": 6},
             "this Learned was built for width 16; got 6 in the token embeddings; build one for 6",
         ),
+        ({"padding": 11}, "padding is a token from 0 to 10; got 11; give the one of the tokenizer"),
         ({"head": "none", "tie_embeddings": False}, "tie_embeddings and logit_bias have an effect only with head="),
         ({"head": "pooler", "logit_bias": False}, "have an effect only with head='masked'; got True and False with"),
         ({"causal": True, "mixer": "mlp", "scheme": "none"}, "mixer 'mlp' has none"),

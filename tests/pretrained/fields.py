@@ -268,7 +268,7 @@ FIELDS = {
         DECODER_HEADS,
     ),
     "bert": (BERT, BERT_FIELDS, ENCODER_HEADS),
-    "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2]}, ENCODER_HEADS),
+    "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
     "modernbert": (
         BERT | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"]),
         {

@@ -206,7 +206,7 @@ KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
             {"tensors": {KEY: torch.full((32, 32), float("inf"))}},
             f"finite floating-point numbers; {KEY} has others",
         ),
-        ("t5", {"config": {"is_gated_act": True}}, "no dense_act_fn is named 'relu'"),
+        ("t5", {"config": {"is_gated_act": True, "dense_act_fn": "prelu"}}, "no dense_act_fn is named 'prelu'"),
         ("t5", {"config": {"num_layers": 4}}, "missing encoder.block.3.layer"),
         ("marian", {"drop": ("final_logits_bias",)}, "missing final_logits_bias; download it again"),
         (

@@ -54,11 +54,8 @@ CASES = [
     *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),
     ("dinov2", BASE, {"num_attention_heads": 3}),
 ]
-NAMES = [f"{family}{head}-{'-'.join(map(str, settings.values()))}" for family, head, settings in CASES]
-FEW = ("bert", "modernbert")
 MARKED = [
-    pytest.param(*case, marks=() if case[0] in FEW or place % 3 == 0 else pytest.mark.extended)
-    for place, case in enumerate(CASES)
+    pytest.param(*case, marks=() if place % 4 == 0 else pytest.mark.extended) for place, case in enumerate(CASES)
 ]
 
 
@@ -185,9 +182,15 @@ def test_sizes_of_which_transformers_makes_no_numbers_are_refused(settings, matc
 
 def test_a_type_beside_the_rope_parameters_of_a_modernbert_has_no_effect(made):
     # transformers has completed them by then, and leaves the factor without a use
-    for name in ("type", "rope_type"):
-        folder = made("modernbert", BASE, rope_scaling={name: "linear", "factor": 2.0})
-        assert verify(folder, checks=["outputs"]).agrees
+    for key, scheme in (("type", "rope:theta=160000.0"), ("rope_type", "rope:theta=160000.0,spectrum=linear")):
+        folder = made("modernbert", BASE, rope_scaling={key: "linear", "factor": 2.0})
+        config = json.loads((folder / "config.json").read_text()) | {"rope_scaling": {key: "linear", "factor": 2.0}}
+        del config["rope_parameters"]
+        (folder / "config.json").write_text(json.dumps(config))
+        assert load(folder).shape.scheme_spec.entries[0].startswith(scheme)
+        assert ("spectrum" in load(folder).shape.scheme) == (key == "rope_type")
+        found = verify(folder, checks=["outputs"])
+        assert found.agrees, found.to_dict()
 
 
 def test_values_of_which_transformers_reads_another_are_read_as_that(made):
@@ -196,6 +199,12 @@ def test_values_of_which_transformers_reads_another_are_read_as_that(made):
         ("vit", {"pooler_output_size": 0}),
         ("dinov2", {"layerscale_value": 0.0}),
     ):
+        found = verify(made(family, BASE, **settings), checks=["outputs"])
+        assert found.agrees, found.to_dict()
+
+
+def test_a_size_that_a_family_does_not_have_is_without_effect(made):
+    for family, settings in (("bert", {"embedding_size": 4096}), ("dinov2", {"intermediate_size": 4096})):
         found = verify(made(family, BASE, **settings), checks=["outputs"])
         assert found.agrees, found.to_dict()
 

@@ -150,7 +150,7 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ),
         ({"tensors": {GATE: torch.zeros(48, 32).long()}}, "weights must be finite floating-point numbers"),
         ({"config": {"model_type": "lama"}}, "no family of models is named 'lama'; .*did you mean 'llama'"),
-        ({"config": {"hidden_act": "relu"}}, "no hidden_act is named 'relu'; there are: gelu, "),
+        ({"config": {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'; there are: gelu, "),
         (
             {"config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}},
             r"must not be quantised; got quantised weights \(gptq, config.json\); load",

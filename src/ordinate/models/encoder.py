@@ -3,7 +3,7 @@
 from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ordinate.core.checks import need
@@ -15,6 +15,7 @@ from ordinate.data.batch import Batch
 from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.backbone import Backbone
 from ordinate.models.block import Block
+from ordinate.models.counted_positions import without_counting
 from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.text_head import (
@@ -95,6 +96,7 @@ class Encoder(Backbone, SavedModel):
             (mixer.check_causal if shape.causal else mixer.check_bidirectional)()
         if "embed" in self.first_scheme.hooks:
             need_size("the token embeddings", self.first_scheme, "width", shape.table_width)
+        self.padding_position = None if shape.padding is None else nn.Embedding(1, self.tokens.embedding_dim)
         wide, narrow = shape.width, shape.table_width
         self.widen_embeddings = None if narrow == wide else nn.Linear(narrow, wide, bias=False)
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
@@ -124,8 +126,11 @@ class Encoder(Backbone, SavedModel):
             "got a causal one",
             "build it by Geometry.full, or with causal=False",
         )
-        placed = self.bind_schemes(changed(where, is_causal=True) if causal else where)
-        x = self._embedded(self._with_token_types(self.embed_tokens(ids), ids, token_types), placed[0])
+        left_out = None if self.shape.padding is None else ids == self.shape.padding
+        places = where if left_out is None else without_counting(where, left_out)
+        placed = self.bind_schemes(changed(places, is_causal=True) if causal else places)
+        x = self._with_token_types(self.embed_tokens(ids), ids, token_types)
+        x = self._widened(self._embedded(x, placed[0], left_out))
         x, _ = self.run_layers(x, placed, None)
         real = token_mask(where)
         return x if real is None else x.masked_fill(~real[..., None], 0.0)
@@ -175,12 +180,17 @@ class Encoder(Backbone, SavedModel):
         need_head("span logits", self.shape.head, "spans")
         return span_logits(self._classified(self(ids, where, token_types)), text_mask(where))
 
-    def _embedded(self, x: Float[Tensor, "b n columns"], at: Placed) -> Tokens:
-        """Add position embeddings, and widen the token embeddings to the width of the model."""
-        if self.widen_embeddings is None:
-            return at.embed(x)
+    def _embedded(self, x: Tokens, at: Placed, left_out: Bool[Tensor, "b n"] | None) -> Tokens:
+        """Add position embeddings, and to tokens that positions do not count the vector in place of one."""
         # other schemes may be built for the width of the model
-        return self.widen_embeddings(at.embed(x) if "embed" in at.scheme.hooks else x)
+        made = at.embed(x) if "embed" in at.scheme.hooks or self.widen_embeddings is None else x
+        if self.padding_position is None or left_out is None:
+            return made
+        return torch.where(left_out[..., None], x + self.padding_position.weight, made)
+
+    def _widened(self, x: Float[Tensor, "b n columns"]) -> Tokens:
+        """Take embeddings to the width of the model."""
+        return x if self.widen_embeddings is None else self.widen_embeddings(x)
 
     def _pooled(self, x: Tokens, where: Geometry | None) -> Float[Tensor, "b width"]:
         real = text_mask(where)

@@ -35,8 +35,9 @@ class EncoderShape(Shape):
         logit_bias: whether the logits of masked tokens have a bias; those of classes always have one.
         pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
         pool_activation: activation function of the pooler.
-        padding: padding token, where it is not the usual one and a published family depends on it (RoBERTa). Masks
-            come from the geometry.
+        padding: token that positions do not count where it stands in a text, and that has a vector of its own in
+            place of a position embedding (RoBERTa); None: positions are those of the geometry, from which masks come
+            in either case.
 
     Raises:
         ValueError: besides those of `Shape`, an option without effect, or sizes that do not fit.
@@ -70,6 +71,12 @@ class EncoderShape(Shape):
             need_whole("embedding_width", self.embedding_width)
             need_positive("embedding_width", self.embedding_width)
         self._check_convolution()
+        need(
+            self.padding is None or 0 <= self.padding < self.vocabulary,
+            f"padding is a token from 0 to {self.vocabulary - 1}",
+            f"got {self.padding}",
+            "give the one of the tokenizer",
+        )
 
     def with_defaults(self) -> "EncoderShape":
         """Return a copy with all defaults filled in."""

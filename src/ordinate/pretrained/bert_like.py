@@ -30,7 +30,7 @@ class BertLike(Family):
 
     Must: `model_type`, `prefix`, `masked_lm_class`, `causal_lm_class`, `base_class`, `masked_transform`,
         `masked_norm` and `masked_logits`.
-    May: `classifier_rules`, `head_activation`, `position_offset`, `position_rule`, `padding`.
+    May: `classifier_rules`, `head_activation`, `position_rules`, `padding`.
     """
 
     model_class = Encoder
@@ -103,18 +103,18 @@ class BertLike(Family):
 
     def position_offset(self, padding: int | None) -> int:
         """Return the row of the position table that the first token takes."""
-        return 0
+        return 0 if padding is None else padding + 1
 
     def position_ids(self, positions: Int[Tensor, "b n"], shape: Shape) -> Int[Tensor, "b n"]:
         return positions + self.position_offset(cast(EncoderShape, shape).padding)
 
     def padding(self, config: Mapping[str, Any]) -> int | None:
-        """Return the padding token if positions depend on it and it is not the usual one."""
+        """Return the padding token if positions depend on it."""
         return None
 
-    def position_rule(self, padding: int | None) -> TensorRule:
-        """Return the mapping of the position table."""
-        return TensorRule("schemes.0.table", (f"{self.prefix}embeddings.position_embeddings.weight",))
+    def position_rules(self, table: str, padding: int | None) -> Sequence[TensorRule]:
+        """Return the mappings of the position table of this name."""
+        return [TensorRule("schemes.0.table", (table,))]
 
     def architecture(self, shape: Shape) -> str:
         named = {head: name for name, head in head_classes(self.base_class).items()}
@@ -182,7 +182,7 @@ class BertLike(Family):
         rules = [
             TensorRule("tokens.weight", (f"{table}.word_embeddings.weight",)),
             TensorRule("kinds.weight", (f"{table}.token_type_embeddings.weight",)),
-            self.position_rule(top.padding),
+            *self.position_rules(f"{table}.position_embeddings.weight", top.padding),
             *linear_rules("embedding_norm", f"{table}.LayerNorm", bias=True),
             *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=True),
             *linear_rules(f"{here}.mixer.out", f"{there}.attention.output.dense", bias=True),

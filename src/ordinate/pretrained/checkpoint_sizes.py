@@ -23,6 +23,8 @@ DIMENSIONS = frozenset(
      "encoder_attention_heads", "rotary_dim", "width", "hidden", "heads", "kv_heads", "head_width", "vocabulary",
      "source_vocabulary", "source_heads", "source_kv_heads", "source_hidden", "embedding_width"}
 )  # fmt: skip
+SIZES = LAYERS | DIMENSIONS
+"""Keys whose values are checked."""
 
 
 def check_sizes(config: Mapping[str, Any], tensors: CheckpointTensors) -> None:
@@ -39,7 +41,7 @@ def check_sizes(config: Mapping[str, Any], tensors: CheckpointTensors) -> None:
     largest = max((size for shape in shapes for size in shape), default=0)
     remedy = "check that config.json belongs to these weights"
     for name, value in config.items():
-        if name not in LAYERS | DIMENSIONS:
+        if name not in SIZES:
             continue
         limit = len(shapes) if name in LAYERS else largest
         what = f"{limit} tensors" if name in LAYERS else f"no dimension above {limit}"

@@ -78,6 +78,7 @@ class VitLike(Family):
         "hidden_size": 768,
         "num_hidden_layers": 12,
         "num_attention_heads": 12,
+        "head_dim": None,
         "hidden_act": "gelu",
         "qkv_bias": True,
         "image_size": 224,
@@ -118,7 +119,7 @@ class VitLike(Family):
 
     def shape(self, config: Mapping[str, Any]) -> VisionShape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
-        size = width // heads if config.get("head_dim") is None else config["head_dim"]
+        size = width // heads if config["head_dim"] is None else config["head_dim"]
         labels = class_labels(config)
         given: dict[str, Any] = {
             "vocabulary": len(labels),

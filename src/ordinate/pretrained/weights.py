@@ -32,7 +32,7 @@ from ordinate.pretrained.checkpoint_files import (
     remove_shards,
     resolve_checkpoint,
 )
-from ordinate.pretrained.checkpoint_sizes import check_sizes
+from ordinate.pretrained.checkpoint_sizes import SIZES, check_sizes
 from ordinate.schemes._spec import SchemeSpec
 
 _FOLDER = "ordinate.pretrained.families"
@@ -116,7 +116,9 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
         f"give that file the name {WEIGHTS}, and remove the key",
     )
     tensors = CheckpointTensors(folder)
-    check_sizes(given, tensors)
+    # sizes that the family does not have are without effect
+    known = {*family.defaults, *family.aliases}
+    check_sizes({name: value for name, value in given.items() if name in known or name not in SIZES}, tensors)
     writing = read_generation_config(folder)
     # it takes precedence, as in transformers
     given |= {name: writing[name] for name in GENERATION_KEYS if writing.get(name) is not None}

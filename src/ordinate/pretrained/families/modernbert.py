@@ -221,6 +221,8 @@ class Modernbert(Family):
         usual = {"rope_type": "default"}
         given = usual if config["rope_parameters"] is None else config["rope_parameters"].get(kind)
         found = dict(usual if given is None else given) | (config.get("rope_scaling") or {})
+        if found.get("rope_type") == "default":
+            found = {name: found[name] for name in ("rope_type", "rope_theta") if name in found}
         # keys beside the dictionary that count in other families have no effect in this one
         without = dict.fromkeys(("partial_rotary_factor", "original_max_position_embeddings"))
         beside = {**config, **without, "rope_theta": config.get(early, THETAS[kind])}

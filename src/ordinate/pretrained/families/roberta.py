@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -16,25 +16,36 @@ PADDING = 1
 
 
 @dataclass(frozen=True)
-class SkippedRows(TensorRule):
-    """A position table whose first rows are unused.
+class CountedRows(TensorRule):
+    """Rows of a position table for the tokens that are counted; the first ones are not kept.
 
     Args:
-        offset: how many rows.
+        padding: the padding token: a row of its number is its own, and the rows after it are for the others.
     """
 
-    offset: int
+    padding: int
 
     def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        return tensors[0][self.offset :]
+        return tensors[0][self.padding + 1 :]
 
     def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        return [torch.cat([tensor.new_zeros(self.offset, tensor.shape[1]), tensor])]
+        return [torch.cat([tensor.new_zeros(self.padding + 1, tensor.shape[1]), tensor])]
+
+
+@dataclass(frozen=True)
+class PaddingRow(CountedRows):
+    """The row of a position table for the padding token; `CountedRows` has the others."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0][self.padding : self.padding + 1]
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [torch.nn.functional.pad(tensor, (0, 0, self.padding, shape.max_length))]
 
 
 class Roberta(BertLike):
-    """RoBERTa: BERT, trained longer; positions count from the padding token + 1, so that the first two rows of its
-    position table are usually unused.
+    """RoBERTa: BERT, trained longer; positions count from the padding token + 1, and leave out padding tokens, whose
+    row of the position table is that of their number. The first row is usually unused.
 
     Source: Liu et al. 2019, https://arxiv.org/abs/1907.11692.
     """
@@ -59,14 +70,19 @@ class Roberta(BertLike):
             f"got pad_token_id={token!r}",
             "set it in config.json; 1 is usual",
         )
-        return None if token == PADDING else token
+        return token
 
-    def position_offset(self, padding: int | None) -> int:
-        return (PADDING if padding is None else padding) + 1
+    def position_rules(self, table: str, padding: int | None) -> Sequence[TensorRule]:
+        token = cast(int, padding)
+        return [
+            CountedRows("schemes.0.table", (table,), token),
+            PaddingRow("padding_position.weight", (table,), token),
+        ]
 
-    def position_rule(self, padding: int | None) -> TensorRule:
-        table = f"{self.prefix}embeddings.position_embeddings.weight"
-        return SkippedRows("schemes.0.table", (table,), self.position_offset(padding))
+    def config(self, shape: Shape) -> dict[str, Any]:
+        must, remedy = "a roberta has a padding token", f"give padding={PADDING}, which is usual"
+        need(shape.padding is not None, must, f"got padding={shape.padding}", remedy)
+        return super().config(shape)
 
     def classifier_rules(self, head: TextHead) -> Sequence[TensorRule]:
         if head != "classes":
