@@ -4,10 +4,12 @@
 """
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 MEASURED = pytest.StashKey[dict]()
 # a column of the table, and the words in the names of tests that fill it
@@ -70,3 +72,29 @@ def measured(request, monkeypatch):
             monkeypatch.setattr(request.module, check, recording(getattr(request.module, check)))
     yield
     request.config.stash[MEASURED].setdefault(name, {})[into] = max(worst)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A checkpoint of a family, whose config.json and tensors are changed after it was written."""
+    transformers = pytest.importorskip("transformers")
+    sizes_of = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
+
+    def make(family, head="", config=None, tensors=None, **sizes):
+        kind = transformers.CONFIG_MAPPING[family.replace("_v2", "-v2")]
+        transformers.set_seed(0)
+        auto = getattr(transformers, f"AutoModel{head}")
+        known = sizes_of["mistral" if family == "ministral" else family][0]
+        model = auto.from_config(kind.from_dict({**known, **sizes})).eval()
+        for name, parameter in model.named_parameters():
+            if not name.endswith("embed_positions.weight"):
+                parameter.data.add_(0.2 * torch.randn_like(parameter))
+        model.save_pretrained(tmp_path)
+        said = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(said | (config or {})))
+        if tensors is not None:
+            kept = load_file(tmp_path / "model.safetensors")
+            save_file(kept | tensors(kept), tmp_path / "model.safetensors", metadata={"format": "pt"})
+        return tmp_path
+
+    return make
