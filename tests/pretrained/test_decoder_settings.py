@@ -105,6 +105,46 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             family_of("gptj").read_config(FIELDS["gptj"][0] | {"rotary_dim": rotated}, ())
 
 
+@pytest.mark.parametrize(
+    ("family", "config", "match"),
+    [
+        (
+            "gpt2",
+            {"layer_norm_epsilon": 1.0},
+            r"layer_norm_epsilon in config\.json must be at least 0 and below 1; got 1",
+        ),
+        (
+            "llama",
+            {"rms_norm_eps": -1e-5},
+            r"rms_norm_eps in config\.json must be at least 0 and below 1; got -1e-05",
+        ),
+        (
+            "mpt",
+            {"attn_config": {"softmax_scale": 0.0}},
+            r"softmax_scale of attn_config must be above zero; got 0\.0",
+        ),
+        ("mpt", {"attn_config": {"clip_qkv": "x"}}, "clip_qkv of attn_config must be above zero; got 'x'; correct"),
+        ("t5", {"relative_attention_num_buckets": 3}, "relative_attention_num_buckets must be at least 4, .*; got 3"),
+        (
+            "t5",
+            {"relative_attention_max_distance": 4},
+            "half of it below relative_attention_max_distance; got 8 and 4",
+        ),
+        ("mistral", {"sliding_window": 0}, r"sliding_window in config\.json must be above zero, or null; got 0"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused_by_its_name(family, config, match):
+    with pytest.raises(ValueError, match=match):
+        family_of(family).read_config(FIELDS[family][0] | config, ())
+
+
+@pytest.mark.parametrize(("family", "key"), [("gpt2", "layer_norm_epsilon"), ("qwen3", "rms_norm_eps")])
+def test_an_epsilon_of_zero_is_one(family, key, made):
+    folder = made(family, "ForCausalLM", **{key: 0.0})
+    assert load(folder).shape.norm_eps == 0
+    agrees(folder)
+
+
 def test_a_part_of_each_head_is_refused_where_transformers_rotates_whole_ones():
     scaled = {"rope_parameters": {"rope_type": "linear", "factor": 2.0}, "partial_rotary_factor": 0.5}
     with pytest.raises(
