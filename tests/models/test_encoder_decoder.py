@@ -222,8 +222,9 @@ def test_every_number_is_trained():
 
 
 def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
-    for kind in ("first", "of two sizes", "shared"):
-        model = build(**KINDS[kind], suppress_tokens=(3,)).float()
+    signs = {"first": {"end": (1, 2)}, "shared": {"start": None, "end": (), "padding": None}}
+    for kind in ("first", "of two sizes", "shared", "other heads in the encoder"):
+        model = build(**KINDS[kind], **signs.get(kind, {}), suppress_tokens=(3,)).float()
         model.save_pretrained(tmp_path / kind)
         again = EncoderDecoder.from_pretrained(str(tmp_path / kind), local_files_only=True).eval()
         assert again.shape == model.shape

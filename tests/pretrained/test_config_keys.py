@@ -12,7 +12,6 @@ from ordinate.models.feedforward import GATED
 from ordinate.pretrained import verify
 from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, activation_name
 from ordinate.pretrained.config_types import OPTIONAL
-from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.weights import family_of, load, save
 
 transformers = pytest.importorskip("transformers")
@@ -41,99 +40,6 @@ def test_is_causal_must_be_that_of_the_family(family):
         with pytest.raises(ValueError, match=f"is supported with is_causal={own} only; got {other}"):
             read.read_config(FIELDS[family][0] | {"is_causal": other}, ())
     assert read.read_config(FIELDS[family][0] | {"is_causal": own}, ()) == read.read_config(FIELDS[family][0], ())
-
-
-@pytest.mark.parametrize(
-    ("family", "config", "field", "value"),
-    [
-        ("bloom", {"apply_residual_connection_post_layernorm": True}, "norm_position", "residual"),
-        ("bloom", {"slow_but_exact": True, "pretraining_tp": 3}, "bias", ("norm", "feedforward_in")),
-        ("bloom", {"slow_but_exact": True, "pretraining_tp": 1}, "bias", ("norm", "feedforward")),
-        ("bloom", {"slow_but_exact": False, "pretraining_tp": 3}, "bias", ("norm", "feedforward")),
-        ("mpt", {"attn_config": {"clip_qkv": 0.5}}, "mixer", "softmax:variant.clip_qkv=0.5"),
-        ("mpt", {"attn_config": {"clip_qkv": 0.0, "softmax_scale": 0.3}}, "mixer", "softmax:variant.scale=0.3"),
-        ("mpt", {"attn_config": {"qk_ln": True, "prefix_lm": True}}, "mixer", "softmax"),
-        ("mpt", {"attn_config": {"alibi": False, "alibi_bias_max": 4}}, "scheme", "alibi"),
-        ("mpt", {"logit_scale": 0.5, "learned_pos_emb": True, "no_bias": False}, "scheme", "alibi"),
-        ("gpt_neox", {"rotary_pct": 0.0}, "scheme", "none"),
-        ("gpt_neox", {"rotary_pct": 0.4}, "scheme", "rope:theta=10000.0,rotary_dim=3"),
-        ("gpt_neox", {"head_dim": 16}, "scheme", "rope:theta=10000.0,rotary_dim=4"),
-        ("gpt_neox", {"head_dim": 4}, "scheme", "rope:theta=10000.0,rotary_dim=1"),
-        (
-            "gpt_neox",
-            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10.0, "beta_fast": 3.0}},
-            "scheme",
-            "rope:theta=10.0,rotary_dim=2,spectrum=linear,spectrum.factor=2.0",
-        ),
-        (
-            "llama",
-            {"partial_rotary_factor": 0.9, "rope_parameters": {"rope_type": "linear", "factor": 2.0}},
-            "scheme",
-            "rope:theta=10000.0,rotary_dim=7,spectrum=linear,spectrum.factor=2.0",
-        ),
-        ("ministral", {"layer_types": None, "sliding_window": 3}, "sliding_windows", (3,)),
-        ("t5", {"is_gated_act": None, "scale_decoder_outputs": None}, "logit_scale", 1.0),
-        ("t5", {"relative_attention_num_buckets": 7}, "scheme", "t5:buckets=7,max_distance=40"),
-        ("marian", {"encoder_attention_heads": 4, "decoder_attention_heads": 1}, "source_heads", 4),
-        ("marian", {"encoder_ffn_dim": 20}, "source_hidden", 20),
-        ("marian", {"decoder_vocab_size": 25}, "vocabulary", 19),
-        ("marian", {"tie_word_embeddings": False}, "tie_embeddings", False),
-        ("marian", {"tie_word_embeddings": False}, "source_vocabulary", 19),
-        (
-            "marian",
-            {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 25},
-            "vocabulary",
-            25,
-        ),
-    ],
-)
-def test_a_setting_has_the_outputs_that_it_has_in_transformers(family, config, field, value, made, tmp_path):
-    folder = made(family, "ForSeq2SeqLM" if family in PAIRS else "ForCausalLM", **config)
-    # a model is made with the setting, and its config.json says it again as it was given
-    made_with = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**made_with, **config}))
-    model = load(folder)
-    assert getattr(model.shape, field) == value
-    found = verify(folder, checks=["outputs", "left padding", "decoding", "gradients"])
-    assert found.agrees, found.to_dict()
-    if family == "llama":
-        # a part of a head is rotated by other families only
-        return
-    save(model, tmp_path / "again", family)
-    again = load(tmp_path / "again")
-    assert getattr(again.shape, field) == value
-    assert verify(tmp_path / "again", checks=["outputs"]).agrees
-
-
-def test_the_cross_attention_of_a_gpt2_is_left_out_with_a_warning(made, tmp_path):
-    folder = made("gpt2", "ForCausalLM", add_cross_attention=True)
-    with pytest.warns(
-        UserWarning, match="cross-attention is not loaded: GPT-2 uses it only together with an encoder"
-    ):
-        model = load(folder)
-    with pytest.warns(UserWarning, match="cross-attention is not loaded"):
-        agrees(folder)
-    # its tensors are left out only where config.json says that there is one
-    with pytest.raises(ValueError, match=r"got unexpected transformer\.h\.0\.crossattention\.c_attn"):
-        load(made("gpt2", "ForCausalLM", {"add_cross_attention": False}, add_cross_attention=True))
-    save(model, tmp_path / "again", "gpt2")
-    agrees(tmp_path / "again")
-
-
-def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
-    for rotated, came in ((3, "got 3"), (10, "got 10")):
-        with pytest.raises(
-            ValueError, match=f"rotary_dim must be an even number of at most 8 channels; {came}; load"
-        ):
-            family_of("gptj").read_config(FIELDS["gptj"][0] | {"rotary_dim": rotated}, ())
-
-
-def test_a_part_of_each_head_is_refused_where_transformers_rotates_whole_ones():
-    scaled = {"rope_parameters": {"rope_type": "linear", "factor": 2.0}, "partial_rotary_factor": 0.5}
-    with pytest.raises(
-        ValueError, match=r"of this family rotates whole heads, .*; got partial_rotary_factor=0\.5 of 8"
-    ):
-        family_of("llama").read_config(FIELDS["llama"][0] | scaled, ())
 
 
 @pytest.mark.parametrize("head", ["", "ForCausalLM", "ForQuestionAnswering"])
@@ -315,32 +221,6 @@ def test_the_rotated_channels_of_a_gptj_and_the_layers_without_windows_are_numbe
 
 
 @pytest.mark.parametrize(
-    ("family", "config", "start", "ends", "padding", "fill"),
-    [
-        ("t5", {"eos_token_id": [1]}, 0, (1,), 0, 0),
-        ("t5", {"eos_token_id": [1, 2, 19]}, 0, (1, 2), 0, 0),
-        ("t5", {"eos_token_id": None, "pad_token_id": None}, 0, (), None, 0),
-        ("t5", {"pad_token_id": 19, "eos_token_id": 3}, 0, (3,), None, 3),
-        ("t5", {"decoder_start_token_id": None, "bos_token_id": 5}, 5, (1,), 0, 0),
-        ("t5", {"decoder_start_token_id": None}, None, (1,), 0, 0),
-        ("marian", {"decoder_start_token_id": 19}, None, (0,), 18, 18),
-        ("marian", {"pad_token_id": None, "eos_token_id": [2, 4]}, 18, (2, 4), None, 2),
-        ("marian", {"pad_token_id": -1, "bad_words_ids": [[18], [40]]}, 18, (0,), None, 0),
-    ],
-)
-def test_special_tokens_may_be_several_or_none(family, config, start, ends, padding, fill, made, tmp_path):
-    folder = made(family, "ForSeq2SeqLM", config)
-    # it has those of the model that was made, and would take precedence
-    (folder / "generation_config.json").unlink()
-    model, shape = load(folder), load(folder).shape
-    assert (shape.start, shape.end_tokens, shape.padding, shape.fill_token) == (start, ends, padding, fill)
-    agrees(folder)
-    save(model, tmp_path / "again", family)
-    again = load(tmp_path / "again").shape
-    assert (again.start, again.end_tokens, again.padding) == (start, ends, padding)
-
-
-@pytest.mark.parametrize(
     ("family", "head"),
     [
         ("vit", "ForImageClassification"),
@@ -379,10 +259,3 @@ def test_a_dinov2_with_no_registers_is_one(made, tmp_path):
     agrees(folder)
     save(load(folder), tmp_path / "again", "dinov2_with_registers")
     assert load(tmp_path / "again").shape == load(folder).shape
-
-
-@pytest.mark.parametrize(("width", "rotated"), [(44, 30), (22, 15), (8, 3), (64, 16)])
-def test_any_number_of_rotated_channels_is_written_and_read(width, rotated):
-    config = spec_to_rope_parameters(f"rope:rotary_dim={rotated}", width, partial=True)
-    assert int(width * config["partial_rotary_factor"]) == rotated
-    assert f"rotary_dim={rotated}" in rope_spec(config, width, 64, partial=True)

@@ -45,9 +45,10 @@ class AttentionOptions:
     clip_qkv: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("head_width", "scale", "norm_eps", "softcap", "clip_qkv"):
+        for name in ("head_width", "scale", "softcap", "clip_qkv"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
+        need_fraction("norm_eps", self.norm_eps)
 
 
 class AttentionProjections(nn.Module):

@@ -274,16 +274,11 @@ class Shape:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "norm_eps", "layer_scale", "embedding_scale", "embedding_std"):
+        for name in ("hidden", "head_width", "layer_scale", "embedding_scale", "embedding_std"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
-        eps = self.norm_eps
-        need(
-            eps is None or eps < 1,
-            "norm_eps must be below 1",
-            f"got {eps}",
-            "give the one of the norms, such as 1e-5",
-        )
+        if self.norm_eps is not None:
+            need_fraction("norm_eps", self.norm_eps)
         need(
             self.head_width is not None or self.width % self.heads == 0,
             "heads must divide width",

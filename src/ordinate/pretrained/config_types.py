@@ -49,6 +49,8 @@ NO_COUNTS = frozenset(
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
+EPSILONS = frozenset({"layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps"})
+"""Keys of small numbers that norms add to variances."""
 COUNTED = (int, int | None, int | PAIR)
 REMEDY = "correct it, or download the file again"
 WORDS: Mapping[Any, str] = {
@@ -78,6 +80,8 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
             must = f"{name} in config.json must be {wanted}"
             need(_fits(value, kind), must, f"got {shown(value)}", REMEDY)
             counts = name not in NO_COUNTS and kind in COUNTED and (not isinstance(default, int) or default > 0)
+            must = f"{name} in config.json must be at least 0 and below 1"
+            need(name not in EPSILONS or 0 <= value < 1, must, f"got {shown(value)}", REMEDY)
             sizes = () if not counts or value is None else value if isinstance(value, list) else (value,)
             must = f"{name} in config.json must be above zero"
             need(all(size > 0 for size in sizes), must, f"got {shown(value)}", REMEDY)

@@ -1,10 +1,11 @@
 """MPT."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core import catalog
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.decoder_like import DecoderLike
@@ -46,6 +47,14 @@ class Mpt(DecoderLike):
         attention = config["attn_config"] or {}
         # a clip of 0 is none there
         given = {name: attention.get(name) for name in OPTIONS} | {"clip_qkv": attention.get("clip_qkv") or None}
+        for name, value in given.items():
+            right = value is None or (isinstance(value, int | float) and 0 < value < math.inf)
+            need(
+                right,
+                f"{name} of attn_config must be above zero",
+                f"got {shown(value)}",
+                "correct it, or leave it out",
+            )
         return Shape(
             vocabulary=config["vocab_size"],
             width=config["d_model"],

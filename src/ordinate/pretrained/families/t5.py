@@ -93,6 +93,12 @@ class T5(EncoderDecoderLike):
             need_settings(self, config, is_encoder_decoder=True)
         width = config["d_model"]
         buckets, farthest = (config[f"relative_attention_{name}"] for name in ("num_buckets", "max_distance"))
+        need(
+            buckets >= 4 and farthest > buckets // 2,
+            "relative_attention_num_buckets must be at least 4, and half of it below relative_attention_max_distance",
+            f"got {buckets} and {farthest}",
+            "load another checkpoint",
+        )
         return EncoderDecoderShape(
             vocabulary=config["vocab_size"],
             width=width,
