@@ -330,7 +330,7 @@ def bound_deberta():
 
 @pytest.mark.parametrize("make", [lambda: made("shaw"), lambda: made("transformer_xl"), bound_deberta])
 def test_the_self_check_covers_it(make, monkeypatch):
-    monkeypatch.setattr(_proof_structure, "SIZES", ((40, 128),))
+    monkeypatch.setattr(_proof_structure, "SIZES", ((48, 128),))
     monkeypatch.setattr(_proof_structure, "BEYOND", 20)
     where = Geometry.causal(17)
     call = AttentionCall(*(x.detach() for x in inputs(where)), make().at(where), 8**-0.5, 0.0, ScoreOptions())
