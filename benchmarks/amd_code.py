@@ -13,6 +13,6 @@ def main(saved: bool) -> None:
     """Compile every configuration; print its registers, spills and local memory."""
     import triton
 
-    rows = measured(ARCHITECTURE)
+    rows = measured(ARCHITECTURE, (64, 128))
     if saved:
         save("amd_code", {"triton": triton.__version__, "architecture": ARCHITECTURE, "kernels": rows})

@@ -240,7 +240,7 @@ def test_a_small_case_takes_the_tiles_of_its_form_and_has_far_pairs_if_the_call_
     assert forms[0] == forms[1]
     assert any("pairs beyond" in said for said in kind(case.at)) == far
     if where.window:
-        pairs = [(device, type, width) for device in TILES for type in (2, 4) for width in (64, 128, 256)]
+        pairs = [(device, type, width) for device in TILES for type in (2, 4) for width in TILES[device][type]]
         for device, size, width in pairs:
             type = torch.bfloat16 if size == 2 else torch.float32
             made = {tiles(device, type, width, window=found.window) for found in (where, case.where)}

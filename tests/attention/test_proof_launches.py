@@ -16,6 +16,7 @@ from ordinate.attention._proof_structure import is_decoding
 from ordinate.attention._triton_tables import biases_unsupported
 from ordinate.attention._triton_vectors import depends_on_content, vectors_unsupported, vectors_without_configuration
 from ordinate.attention.backends import near_far
+from ordinate.ops.triton.tiles import TILES, most_channels
 from ordinate.schemes import (
     T5,
     Alibi,
@@ -35,7 +36,6 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is f
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 LENGTHS = (1, 2, 5, 16, 17, 40, 64, 127, 128, 129, 200, 300, 500, 700, 1100)
 WINDOWS = (None, None, 1, 3, 16, 40, 64, 65, 100, 128, 200, 256, 257, 300, 400, 513, 1000)
-CLASSES = ("ampere", "hopper", "blackwell", "cdna")
 
 
 def drawn_scheme(draw, heads, width):
@@ -110,17 +110,18 @@ def drawn(seed, kinds=TYPES, geometry=drawn_geometry):
         for heads, tokens in sizes
     )
     call = AttentionCall(q, k, v, at, width**-0.5, 0.0, ScoreOptions(softcap, sinks))
-    return call, gradients, draw.choice(CLASSES)
+    return call, gradients, draw.choice(list(TILES))
 
 
-def supported(backend, call):
+def supported(backend, call, device):
     """Whether a backend supports a call on a GPU, its proof apart."""
     contents, where = depends_on_content(call.at), call.where
     if backend == "near_far":
-        return (vectors_unsupported if contents else offset_bias_unsupported)(call) is None and not near_far._unfit(
-            call
-        )
-    if contents and (is_decoding(where) or vectors_without_configuration(call)):
+        fits = call.q.shape[3] <= near_far.MAX_CHANNELS and call.q.shape[3] % 8 == 0 and not near_far._unfit(call)
+        return fits and (vectors_unsupported if contents else offset_bias_unsupported)(call) is None
+    if contents and (is_decoding(where) or vectors_without_configuration(call, device)):
+        return False
+    if max(call.q.shape[3], call.v.shape[3]) > most_channels(TILES, device, call.q.dtype):
         return False
     # no model has a few queries amid the keys of a window, or a window on both sides that hides nothing
     unusual = is_decoding(where) and where.start + where.shape[0] != where.shape[1]
@@ -154,7 +155,7 @@ def checked(seeds, backend, **options):
     forms, compared = {}, 0
     for seed in seeds:
         made = drawn(seed, **options)
-        if made is None or not supported(backend, made[0]):
+        if made is None or not supported(backend, made[0], made[2]):
             continue
         found = proved(backend, *made)
         if found is None:

@@ -12,6 +12,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.relative import RelativeVectors, check_table
+from ordinate.ops.triton.tiles import most_channels
 from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS, VECTOR_TILES
 from ordinate.schemes._fast_forms import depends_on_offsets, reach_of, vectors_of
 from ordinate.schemes._scheme import Placed
@@ -88,10 +89,10 @@ def vectors_unsupported(call: AttentionCall) -> str | None:
     return None if terms_of(call.at) is not None else "the scheme has no vector for each offset"
 
 
-def vectors_without_configuration(call: AttentionCall) -> str | None:
-    """Return why a call's heads are too wide for the kernels on a GPU; None if they are not."""
+def vectors_without_configuration(call: AttentionCall, kind: str) -> str | None:
+    """Return why a call's heads are too wide for the kernels on a class of GPU; None if they are not."""
     channels = max(call.q.shape[3], call.v.shape[3])
-    most = max(next(iter(VECTOR_TILES.values()))[call.q.dtype.itemsize])
+    most = most_channels(VECTOR_TILES, kind, call.q.dtype)
     if channels > most:
         return f"vectors by offset are supported up to {most} channels in {str(call.q.dtype).removeprefix('torch.')}"
     terms = terms_of(call.at)

@@ -60,6 +60,7 @@ def test_second_gradients_agree(make):
 def test_the_self_check_covers_it(name, monkeypatch):
     # the interpreter's tiles are small
     monkeypatch.setattr(_proof_structure, "BEYOND", 100)
+    monkeypatch.setattr(_proof_structure, "SIZES", ((144, 128),))
     where = Geometry.causal(40)
     call = AttentionCall(*(x.detach() for x in inputs(40)), SCHEMES[name]().at(where), 0.3, 0.0, ScoreOptions())
     for gradients in (False, True):

@@ -112,7 +112,7 @@ def test_heads_that_are_too_wide_for_vectors_by_offset_are_refused(type, width, 
     q, k, _ = random_qkv(where, width=width, dtype=type)
     v = random_qkv(where, width=depth, dtype=type)[2]
     at = Shaw(head_width=width, values=values).at(where)
-    reason = vectors_without_configuration(AttentionCall(q, k, v, at, 1.0, 0.0, ScoreOptions()))
+    reason = vectors_without_configuration(AttentionCall(q, k, v, at, 1.0, 0.0, ScoreOptions()), "hopper")
     assert reason is None if says is None else says in reason
 
 
@@ -173,6 +173,21 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
     assert triton.Triton().skipped_reason(call) == "PyTorch's fused kernels need no mask for it"
     assert len(proved) == 3
     assert triton.Triton().unsupported_reason(call) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "fits"), [("hopper", 256, True), ("cdna", 128, True), ("cdna", 160, False)]
+)
+@pytest.mark.parametrize("scheme", [T5(heads=2), Shaw(head_width=256, values=False)], ids=["t5", "shaw"])
+def test_heads_without_a_configuration_for_the_gpu_are_left_to_other_backends(scheme, kind, width, fits, monkeypatch):
+    with FakeTensorMode():
+        q = torch.empty(1, 2, 300, width, dtype=torch.bfloat16, device="cuda")
+    monkeypatch.setattr(triton, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(triton, "unproved_reason", lambda name, call, kind: None)
+    monkeypatch.setattr(triton, "device_class", lambda device: kind)
+    call = AttentionCall(q, q, q, scheme.at(Geometry.causal(300)), 0.1, 0.0, ScoreOptions())
+    reason = triton.Triton().call_unsupported_reason(call)
+    assert reason is None if fits else "128 channels" in reason
 
 
 @pytest.mark.parametrize(("batch", "fits"), [(16383, True), (16384, False)])

@@ -9,6 +9,7 @@ bfloat16 is left out: the interpreter rounds it wrongly.
 import importlib
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -329,7 +330,7 @@ def bound_deberta():
 
 @pytest.mark.parametrize("make", [lambda: made("shaw"), lambda: made("transformer_xl"), bound_deberta])
 def test_the_self_check_covers_it(make, monkeypatch):
-    monkeypatch.setattr(_proof_structure, "SIZES", ((40, 128),))
+    monkeypatch.setattr(_proof_structure, "SIZES", ((48, 128),))
     monkeypatch.setattr(_proof_structure, "BEYOND", 20)
     where = Geometry.causal(17)
     call = AttentionCall(*(x.detach() for x in inputs(where)), make().at(where), 8**-0.5, 0.0, ScoreOptions())
@@ -431,6 +432,8 @@ MUTANTS = [
     ("vectors", "return low // size,", "return low // size + 2,", "transformer_xl"),
     ("vectors", "high = min(high, given.start)", "high = min(high, given.start) - size", "transformer_xl"),
     ("vectors", "last - 1 - given.origin)", "last - 1 - given.origin) - size", "deberta, full"),
+    ("vectors", "_replace(window=WIDEST)", "_replace(window=0)", "cross"),
+    ("vector_forward", "== 0.0, of_query, 0.0)", "== 0.0, of_query, of_query)", "hidden"),
 ]
 
 
@@ -443,11 +446,15 @@ def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
         where = Geometry.full(37)
     if case.endswith("long"):
         where = Geometry.causal(80)
+    if case == "cross":
+        where = Geometry.cross(40, 90)
     names = {
         "capped": "shaw",
         "capped lone": "transformer_xl",
         "nan": "shaw",
         "full": "shaw",
+        "cross": "shaw",
+        "hidden": "shaw",
         "deberta, long": "deberta",
         "capped deberta, long": "deberta",
         "deberta, full": "deberta",
@@ -455,9 +462,9 @@ def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
     scheme = made(names.get(case, case))
     given = inputs(where)
     mutate(file, text, other, monkeypatch, tmp_path)
-    if case == "nan":
-        with pytest.raises(AssertionError):
-            test_nan_in_a_document_stays_there_forward_and_backward("shaw")
-        return
+    tests = {
+        "nan": partial(test_nan_in_a_document_stays_there_forward_and_backward, "shaw"),
+        "hidden": test_nan_in_a_query_that_sees_nothing_stays_there_beside_sinks,
+    }
     with pytest.raises(AssertionError):
-        assert_agrees(scheme, where, given, options)
+        tests.get(case, partial(assert_agrees, scheme, where, given, options))()

@@ -15,7 +15,7 @@ import torch
 
 import ordinate.ops.triton
 from ordinate import Geometry, attend, explain
-from ordinate.attention import ScoreOptions
+from ordinate.attention import ScoreOptions, _proof_structure
 from ordinate.attention._attend import BACKENDS
 from ordinate.attention._backend import AttentionCall
 from ordinate.attention._proof_case import disagreement
@@ -392,6 +392,8 @@ FAR = "end = tl.load(bias.table + head.to(tl.int64) * bias.pitch) * LOG2E"
 
 @pytest.mark.parametrize("reach", [128, 256])
 def test_the_self_check_kills_a_mutant_of_far_tiles_at_any_reach(reach, monkeypatch, tmp_path):
+    # the interpreter's tiles are small
+    monkeypatch.setattr(_proof_structure, "BEYOND", 100)
     where = Geometry.causal(2 * reach)
     q, k, v = (x.detach() for x in random_qkv(where, batch=1, heads=1, kv_heads=1, dtype=torch.float32))
     call = AttentionCall(q, k, v, T5(heads=1, max_distance=reach).at(where), 0.3, 0.0, ScoreOptions())

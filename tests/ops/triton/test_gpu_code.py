@@ -26,7 +26,7 @@ LISTED = """
 import json, sys
 from benchmarks import gpu_code
 found = []
-gpu_code.visit(sys.argv[1], (64, 128, 256), lambda about, compile: found.append(about))
+gpu_code.visit(sys.argv[1], [int(x) for x in sys.argv[2:]], lambda about, compile: found.append(about))
 print(json.dumps([x for x in found if x["kernel"].rpartition(": ")[2] not in gpu_code.SMALL]))
 """
 
@@ -79,6 +79,12 @@ def most_spilled(row):
     if (row["kernel"], row["channels"]) in TWO_SPILLED:
         return 8
     return 1416 if ":" in row["kernel"] and (row["channels"], row["rows"]) == (64, 64) else 0
+
+
+def most_spilled_by_amd(row):
+    """Bytes that a configuration for AMD's MI300 may spill, which no such GPU has run."""
+    # that of recurrences is the same for all GPUs
+    return 164 if row["kernel"].endswith("chunk_gradients_back") else 0
 
 
 # the oldest Triton that is supported, which PyTorch 2.11 brings; `./dev test --extended` installs it there
@@ -142,9 +148,9 @@ def test_the_committed_table_is_of_these_configurations(architecture):
     newest = json.loads(max(results, key=lambda path: path.stem[-10:]).read_text(encoding="utf-8"))["results"]
     code = {"registers", "stack", "shared", "products", "faults"}
     rows = newest["kernels"] if amd else newest["architectures"][architecture]
-    assert not amd or not any(row["faults"] for row in rows)
+    assert not amd or not [row for row in rows if row["stack"] > most_spilled_by_amd(row)]
     held = [{name: value for name, value in row.items() if name not in code} for row in rows]
-    assert printed("-c", LISTED, architecture) == held
+    assert printed("-c", LISTED, architecture, *(CHANNELS[:2] if amd else CHANNELS)) == held
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
@@ -156,7 +162,7 @@ def test_the_committed_table_is_of_these_configurations(architecture):
         pytest.param("sm_90", CHANNELS, marks=pytest.mark.extended),
         pytest.param("sm_100", CHANNELS[:1], marks=pytest.mark.extended),
         pytest.param("sm_100", CHANNELS[1:], marks=pytest.mark.long),
-        pytest.param("gfx942", CHANNELS, marks=pytest.mark.long),
+        pytest.param("gfx942", CHANNELS[:2], marks=pytest.mark.long),
     ],
 )
 def test_every_configuration_fits_into_registers_and_shared_memory(architecture, channels):
@@ -164,6 +170,9 @@ def test_every_configuration_fits_into_registers_and_shared_memory(architecture,
     assert count == sum(CONFIGURATIONS[architecture, x] for x in channels) + OF_ANY_WIDTH
     assert all(row["faults"] == [f"{row['stack']} bytes spilled"] for row in faulty)
     timed = architecture == "sm_90"
+    if architecture == "gfx942":
+        assert not [row for row in faulty if row["stack"] > most_spilled_by_amd(row)]
+        return
     assert not [row for row in faulty if row["stack"] > (most_spilled(row) if timed or row["channels"] == 256 else 0)]
 
 
@@ -220,6 +229,8 @@ def test_a_table_has_configurations_for_all_channels_and_types():
     for kind in tiles.TILES:
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             for channels in (16, 32, 64, 128, 256):
+                if channels > tiles.most_channels(tiles.TILES, kind, dtype):
+                    continue
                 for window in (0, tiles.NARROW):
                     found = tiles.tiles(kind, dtype, channels, window=window)
                     assert found.diagonals.rows == found.diagonals.columns
@@ -230,12 +241,12 @@ def test_a_table_has_configurations_for_all_channels_and_types():
 
 def test_tiles_of_vectors_by_offset_are_square_and_wide_float32_heads_have_none():
     for kind, sizes in vector_tiles.VECTOR_TILES.items():
-        assert max(sizes[2]) == 256
+        assert max(sizes[2]) == (128 if kind == "cdna" else 256)
         assert max(sizes[4]) == 64
         for dtype, channels in (
             (torch.bfloat16, 16),
             (torch.float16, 128),
-            (torch.bfloat16, 256),
+            (torch.bfloat16, max(sizes[2])),
             (torch.float32, 64),
         ):
             for window in (0, vector_tiles.NARROW):

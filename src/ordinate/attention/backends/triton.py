@@ -30,7 +30,7 @@ from ordinate.core.shapes import LogSumExp, Outputs
 from ordinate.ops.decay_cutoff import GROUP
 from ordinate.ops.triton import operators, vector_operators
 from ordinate.ops.triton.availability import unavailable_reason
-from ordinate.ops.triton.tiles import TILES, device_class, tiles
+from ordinate.ops.triton.tiles import TILES, device_class, most_channels, tiles
 from ordinate.schemes._scheme import Placed
 
 # widest heads of the kernels
@@ -69,11 +69,12 @@ class Triton(Backend):
             return reason
         if contents and is_decoding(call.where):
             return "the content-dependent bias of a decoding step is small, and there are no kernels for it"
-        narrow = vectors_without_configuration(call) if contents else None
+        kind = device_class(call.q.device)
+        if kind not in TILES:
+            return "there are no configurations of the kernels for this GPU"
+        narrow = (vectors_without_configuration if contents else _without_configuration)(call, kind)
         if narrow is not None:
             return narrow
-        if device_class(call.q.device) not in TILES:
-            return "there are no configurations of the kernels for this GPU"
         return unproved_reason("triton", call, self.proof_kind(call.at))
 
     def proof_kind(self, at: Placed) -> tuple[str, ...]:
@@ -137,6 +138,12 @@ def _unfit(call: AttentionCall) -> str | None:
     if max(call.q.shape[3], call.v.shape[3]) > MAX_CHANNELS:
         return f"a head has more than {MAX_CHANNELS} channels"
     return too_many_heads(call)
+
+
+def _without_configuration(call: AttentionCall, kind: str) -> str | None:
+    most = most_channels(TILES, kind, call.q.dtype)
+    wide = max(call.q.shape[3], call.v.shape[3]) > most
+    return f"heads of more than {most} channels have no configuration of the kernels for this GPU" if wide else None
 
 
 def _computed(call: AttentionCall) -> tuple[Tensor, Tensor]:

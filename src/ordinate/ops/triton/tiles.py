@@ -1,6 +1,6 @@
 """Tiles, warps and stages of each kernel, by class of device, dtype and channels: fixed, nothing is tuned."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -93,13 +93,16 @@ SMALL = {
     128: Tiles(Tile(64, 32, 8, 2), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 2)),
     256: Tiles(Tile(32, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 4, 2)),
 }
-# of AMD's MI300: chosen by compilation, as no such GPU has run them. Tiles are not loaded ahead
+# of AMD's MI300: chosen by compilation, as no such GPU has run them. Tiles are not loaded ahead, and kernels for
+# wider heads would spill registers
 CDNA = {
     64: Tiles(Tile(64, 64, 8, 1), Tile(32, 64, 8, 1), Tile(64, 32, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 1)),
     128: Tiles(Tile(64, 32, 8, 1), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 1)),
-    256: Tiles(Tile(32, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 4, 1)),
 }
-CDNA_SINGLE = SINGLE | {64: SINGLE[64]._replace(queries=Tile(32, 16, 8, 1))}
+CDNA_SINGLE = {
+    64: SINGLE[64]._replace(queries=Tile(32, 16, 8, 1)),
+    128: SINGLE[128]._replace(diagonals=Tile(16, 16, 8, 1)),
+}
 # for each class of device and size of a number [bytes], the configurations up to a number of channels
 TILES: dict[str, dict[int, dict[int, Tiles]]] = {
     "ampere": {2: SMALL, 4: SINGLE},
@@ -154,9 +157,11 @@ CURVED_TILES: dict[str, dict[int, dict[int, Tiles]]] = {
         2: {
             64: CDNA[64]._replace(forward=Tile(64, 32, 8, 1), queries=Tile(32, 32, 8, 1)),
             128: CDNA[128]._replace(queries=Tile(32, 16, 8, 1)),
-            256: CDNA[256],
         },
-        4: CDNA_SINGLE,
+        4: {
+            64: CDNA_SINGLE[64]._replace(keys=Tile(16, 32, 8, 1)),
+            128: CDNA_SINGLE[128]._replace(forward=Tile(16, 32, 8, 1)),
+        },
     },
 }
 
@@ -169,6 +174,17 @@ def device_class(device: torch.device) -> str:
         return "cdna" if torch.cuda.get_device_properties(device).gcnArchName.startswith("gfx942") else "amd"
     major, _ = torch.cuda.get_device_capability(device)
     return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
+
+
+def most_channels(given: dict[str, dict[int, dict[int, Any]]], kind: str, dtype: torch.dtype) -> int:
+    """Return how many channels a head may have at most.
+
+    Args:
+        given: configurations by class of device, size of a number [bytes] and channels.
+        kind: class of device, one with configurations.
+        dtype: dtype of queries, keys and values.
+    """
+    return max(given[kind][dtype.itemsize])
 
 
 def tiles(kind: str, dtype: torch.dtype, channels: int, *, curved: bool = False, window: int = 0) -> Tiles:

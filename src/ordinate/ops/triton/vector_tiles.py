@@ -59,7 +59,12 @@ VECTOR_TILES: dict[str, dict[int, dict[int, VectorTiles]]] = {
         4: SINGLE,
     },
     "cdna": {
-        2: _not_ahead(HALF | {64: HALF[64]._replace(queries=Tile(16, 16, 4, 1), sums=Tile(16, 16, 8, 1))}),
+        2: _not_ahead(
+            {
+                64: HALF[64]._replace(queries=Tile(16, 16, 4, 1), sums=Tile(16, 16, 8, 1)),
+                128: HALF[128]._replace(forward=Tile(16, 16, 8, 1), keys=Tile(16, 16, 8, 1)),
+            }
+        ),
         4: _not_ahead(SINGLE),
     },
 }
