@@ -47,6 +47,8 @@ TABLE = [
     ("its_second_derivatives_are_right", bad.DropsSecondDerivatives, "second derivatives: off by"),
     ("its_second_derivatives_are_right", bad.TakesANormOfPadding, "second derivatives: "),
     ("per_sample_gradients_are_those_of_each_sample", bad.BranchesOnValues, "data-dependent control flow"),
+    ("checkpointing_changes_no_gradient", bad.ReadsWhatIsSavedTwice, "Unpack is being triggered"),
+    ("meta_tensors_have_the_right_shape", bad.BranchesOnValues, "meta tensor"),
     ("its_docstring_is_complete", bad.SaysNothing, "it has no docstring"),
     ("it_declares_its_properties", bad.HonoursWhatIsNot, "it declares support for unknown hooks: bais"),
     ("it_declares_its_properties", bad.UsuallyWithWhatItIgnores, "does not support hooks 'encode_key'"),

@@ -71,7 +71,7 @@ TABLE = [
         bad.OutputTermByMemoryIndices,
         "the output term of queries",
     ),
-    ("cached_encoders_equal_the_encoding_hooks", bad.EncodersNotOverridden, "the queries of layer 0"),
+    ("cached_encoders_equal_the_encoding_hooks", bad.EncodersOfAnotherHook, "the queries of layer 0"),
     ("relative_vectors_agree_with_the_pairwise_hooks", bad.VectorsOffByOne, "the content bias from its vectors"),
     (
         "relative_vectors_agree_with_the_pairwise_hooks",

@@ -3,6 +3,7 @@ import torch
 
 from ordinate import Geometry
 from ordinate.core import catalog
+from ordinate.mixers import Softmax
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.schemes import Alibi, NoPosition
@@ -62,3 +63,27 @@ def test_gradients_at_large_scores_are_those_of_the_formula(name):
         y, _ = mixer(x, NoPosition().at(where))
         found.append(torch.autograd.grad(y[:, ::3].sum(), x)[0].double())
     assert_max_close(*found, 1e-4, "gradients")
+
+
+def test_projections_of_the_parent_are_not_used_for_cross_attention():
+    class Doubled(Softmax):
+        def project_qkv(self, x):
+            q, k, v = super().project_qkv(x)
+            return 2 * q, k, v
+
+    class Whole(Doubled):
+        def project_qkv(self, x):
+            return super().project_qkv(x)
+
+        def project_queries(self, x):
+            return 2 * super().project_queries(x)
+
+        def project_keys_values(self, context):
+            return super().project_keys_values(context)
+
+        supports_cross_attention = True
+
+    with pytest.raises(ValueError, match="cross_mixer must support cross-attention; mixer 'Doubled' does not"):
+        Doubled.check_cross_attention()
+    Whole.check_cross_attention()
+    Softmax.check_cross_attention()

@@ -20,7 +20,7 @@ from ordinate.core.shapes import (
     Values,
     WeightsAndSink,
 )
-from ordinate.core.tensors import need_size, need_vectors, without_autocast
+from ordinate.core.tensors import autocasts, need_size, need_vectors, without_autocast
 from ordinate.schemes._scheme import Encoded, Placed
 
 BACKEND_VARIABLE = "ORDINATE_ATTENTION_BACKEND"
@@ -309,7 +309,7 @@ def _checked_call(
     score_options = STANDARD if score_options is None else score_options
     score_options.check_heads(q.shape[1])
     need_fraction("dropout", dropout)
-    if not q.is_meta and torch.is_autocast_enabled(q.device.type):
+    if autocasts(q):
         wanted = torch.get_autocast_dtype(q.device.type)
         q, k, v = q.to(wanted), k.to(wanted), v.to(wanted)
     need(

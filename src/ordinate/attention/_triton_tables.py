@@ -190,7 +190,9 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         if grad_outputs[0] is None:
             return (None,) * 12
-        inputs, fixed, results = ctx.saved_tensors[:8], ctx.saved_tensors[8:11], ctx.saved_tensors[11:]
+        # read once, as checkpointing allows
+        kept = ctx.saved_tensors
+        inputs, fixed, results = kept[:8], kept[8:11], kept[11:]
         needed = ctx.needs_input_grad[1:9]
         setting, learned = ctx.setting, any((*needed[3:5], *needed[6:]))
 

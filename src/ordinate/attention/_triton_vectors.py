@@ -183,7 +183,9 @@ class _Vectors(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         if grad_outputs[0] is None:
             return (None,) * 11
-        tensors, results = ctx.saved_tensors[:10], ctx.saved_tensors[10:]
+        # read once, as checkpointing allows
+        kept = ctx.saved_tensors
+        tensors, results = kept[:10], kept[10:]
         inputs, setting, needed = tensors[:8], ctx.setting, ctx.needs_input_grad[1:9]
 
         def fast(gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -230,6 +230,11 @@ def has_values(x: Tensor) -> bool:
     return not (x.is_meta or isinstance(x, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(x))
 
 
+def autocasts(x: Tensor) -> bool:
+    """Whether autocast is on for the device of `x`."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Context without autocast on the device of `x`."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

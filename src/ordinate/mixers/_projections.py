@@ -1,6 +1,7 @@
 """Multi-head query, key, value and output projections, and the base class of attention mixers."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -181,8 +182,8 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
     """Base class of attention mixers: all scheme hooks, all geometries, a KV cache.
 
     Must: take options as keyword arguments and pass the sizes to `AttentionProjections`.
-    May: override `project_qkv` (then also `project_queries` and `project_keys_values`), `attention`,
-        `score_options` or `output_projection`.
+    May: override `project_qkv` (then also `project_queries` and `project_keys_values`; otherwise it does not support
+        cross-attention), `attention`, `score_options` or `output_projection`.
     """
 
     supported_hooks = frozenset(HOOK_TARGETS)
@@ -190,6 +191,13 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
     supports_cross_attention = True
     supports_context_parallel = True
     supports_fixed_cache = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse cross-attention by projections of the parent where those of self-attention are overridden."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "project_qkv" in own and not {"project_queries", "project_keys_values"} <= own.keys():
+            cls.supports_cross_attention = own.get("supports_cross_attention", False)
 
     def forward(self, x: Tokens, at: Placed, state: KVCache | None = None) -> tuple[Tokens, KVCache | None]:
         """Compute self-attention of the tokens of `x` over the cache and themselves."""

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ordinate.core.checks import need_positive
 from ordinate.core.shapes import Tokens
+from ordinate.core.tensors import without_autocast
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.double_backward import untraceable
@@ -90,7 +91,7 @@ class RecurrentMixer(SequenceMixer[RecurrentState]):
         state = RecurrentState(wide.new_zeros(len(x), self.state_vectors, x.shape[2])) if state is None else state
         if not x.numel():
             return x, state
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             y, state = self._read(wide, real, state)
             if not at.where.is_causal:
                 back, _ = self._read(

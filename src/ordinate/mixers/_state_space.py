@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch.nn.functional import glu
 from ordinate.core.checks import need_fraction, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
-from ordinate.core.tensors import at_least_float32
+from ordinate.core.tensors import at_least_float32, without_autocast
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._ssm_kernel import LinearFilter
@@ -62,7 +61,7 @@ class StateSpaceMixer(SequenceMixer[SSMState]):
     ) -> tuple[Tokens, SSMState | None]:
         """Apply the SSM and the output projection. Padding is 0 and on the left, so it leaves the state at 0."""
         before = None if state is None else state.x.transpose(0, 1)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             u = rearrange(at_least_float32(x), "b n h -> h b n")
             y, after = self.filter(u, at.where.is_causal, before)
         y = self.dropout(gelu(rearrange(y, "h b n -> b n h").to(x.dtype)))

@@ -13,7 +13,7 @@ from torch.nn.functional import conv1d, pad
 from ordinate.core.checks import need, need_positive, need_whole
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
-from ordinate.core.tensors import at_least_float32
+from ordinate.core.tensors import at_least_float32, without_autocast
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._ssm_kernel import INITIAL_STEPS, DiagonalFilter
@@ -135,7 +135,7 @@ class H3(SequenceMixer[H3State]):
         if real is not None:
             # the bias makes padding non-zero, which would enter the state
             projected = projected.masked_fill(~real[:, None], 0)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             q, k, v = at_least_float32(projected).chunk(3, 1)
             k, newest = self.shift(k, hides_future, None if state is None else state.k)
             y, after = self._filter_pairs(q, k, v, hides_future, None if state is None else state.x)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import elu, pad
 
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.core.tensors import without_autocast
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._projections import AttentionProjections
 from ordinate.mixers._sequence import SequenceMixer
@@ -72,7 +73,7 @@ class LinearAttention(AttentionProjections, SequenceMixer[LinearAttentionState])
         """Add keys and values to the sums, and read them with the queries."""
         q, k, v = self.project_qkv(x)
         # running sums in 16 bits would lose small terms
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             phi, wide = FEATURES[self.feature], torch.promote_types(q.dtype, torch.float32)
             y, state = self._mean(phi(q.to(wide)), phi(k.to(wide)), v.to(wide), at, real, state)
         return self.out(rearrange(y.to(q.dtype), "b h n d -> b n (h d)")), state

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_positive, need_whole
 from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.core.tensors import without_autocast
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._projections import AttentionProjections
 from ordinate.mixers._sequence import SequenceMixer
@@ -131,7 +132,7 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         q, k, v = self.project_qkv(x)
         q, k = at.encode(q, k).pair
         # running sums in 16 bits would lose small terms
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             wide = torch.promote_types(q.dtype, torch.float32)
             y, state = self._mean(q.to(wide), k.to(wide), v.to(wide), at.where.is_causal, real, state)
         return self.out(rearrange(y.to(v.dtype), "b h n d -> b n (h d)")), state

@@ -12,6 +12,7 @@ from torch.nn.functional import linear, pad
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.core.tensors import autocasts, without_autocast
 from ordinate.mixers._mixer import MixerState, check_heads
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.hashing import CandidatePairs, chunked_lsh_attention, dense_lsh_attention, hash_buckets
@@ -115,9 +116,9 @@ class Reformer(SequenceMixer[ReformerState]):
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: ReformerState | None
     ) -> tuple[Tokens, ReformerState | None]:
         """Hash the tokens, and attend within buckets."""
-        rounded = torch.is_autocast_enabled(x.device.type)
+        rounded = autocasts(x)
         wide = self.project(x).to(torch.promote_types(x.dtype, torch.float32))
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             q, v = rearrange(wide, "b n (two h d) -> two b h n d", two=2, h=self.heads)
             buckets = self._buckets(self._unrounded(x) if rounded else q, real)
             q, k = at.encode(q, _unit(q)).pair

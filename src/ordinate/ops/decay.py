@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import Outputs, Queries
+from ordinate.core.tensors import without_autocast
 from ordinate.ops.native import recurrence
 from ordinate.ops.native.recurrence import Bonus, Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
@@ -95,7 +96,7 @@ def _in_chunks(
     r: Queries, w: Queries, k: Queries, v: Outputs, bonus: Bonus, start: Matrices
 ) -> tuple[Outputs, Matrices]:
     # long sums need float32: autocast would compute these products in 16 bits
-    with torch.autocast(r.device.type, enabled=False):
+    with without_autocast(r):
         asks, keys, values, logs = (split_chunks(x) for x in (r, k, v, w))
         added = (keys * torch.exp(reverse_exclusive_cumsum(logs))).mT @ values
         states, last = _scan(start, torch.diag_embed(torch.exp(logs.sum(3))), added)

@@ -9,6 +9,7 @@ a_t S_{t-1} are the solution of one triangular system (the WY representation); t
 import torch
 
 from ordinate.core.shapes import Outputs, Queries
+from ordinate.core.tensors import without_autocast
 from ordinate.ops.decay import decayed_products, exclusive_cumsum, reverse_exclusive_cumsum, scan_chunks, split_chunks
 from ordinate.ops.native import recurrence
 from ordinate.ops.native.recurrence import Matrices
@@ -46,7 +47,7 @@ def _in_chunks(
     r: Queries, w: Queries, k: Queries, v: Outputs, a: Queries, b: Queries, start: Matrices
 ) -> tuple[Outputs, Matrices]:
     # long sums need float32: autocast would compute these products in 16 bits
-    with torch.autocast(r.device.type, enabled=False):
+    with without_autocast(r):
         asks, keys, values, logs, seen, moved = (split_chunks(x) for x in (r, k, v, w, a, b))
         decay_before, left = torch.exp(exclusive_cumsum(logs)), torch.exp(reverse_exclusive_cumsum(logs))
         # the output is read after the update: earlier writes have decayed once more by then
@@ -104,7 +105,7 @@ def _gated_in_chunks(
     q: Queries, k: Queries, v: Outputs, rates: LogDecays, logs: LogDecays, start: Matrices
 ) -> tuple[Outputs, Matrices]:
     # long sums need float32: autocast would compute these products in 16 bits
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         asks, keys, values, shares, fades = (split_chunks(x) for x in (q, k, v, rates[..., None], logs[..., None]))
         enter, leave, pairs = chunk_decays(fades[..., 0])
         # what each token writes at its key, as a linear function of the state before the chunk, plus a part from the

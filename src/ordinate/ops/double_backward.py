@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ordinate.core.tensors import has_values, without_autocast
+from ordinate.core.tensors import autocasts, has_values, without_autocast
 
 # tensors or None, by position
 Tensors = Sequence[Any]
@@ -116,10 +116,11 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        endless = torch.is_grad_enabled()
-        with torch.enable_grad(), _without_autocast(ctx.saved_tensors):
+        # read once: checkpointing computes them anew at each access, and allows one
+        endless, saved = torch.is_grad_enabled(), ctx.saved_tensors
+        with torch.enable_grad(), _without_autocast(saved):
             # aliases: gradients stop at them, also where one input was computed from another
-            own = [None if x is None else _alias(x, endless) for x in ctx.saved_tensors]
+            own = [None if x is None else _alias(x, endless) for x in saved]
             sums: list[Tensor | None] = [None] * len(own)
             for outs, above in ctx.formula(own[: ctx.count], own[ctx.count :]):
                 _add_second(sums, own, (outs, above), grad_outputs, endless)
@@ -128,7 +129,7 @@ class _Gradients(torch.autograd.Function):
 
 def _without_autocast(tensors: Tensors) -> AbstractContextManager[Any]:
     x = next(x for x in tensors if x is not None)
-    return without_autocast(x) if torch.is_autocast_enabled(x.device.type) else nullcontext()
+    return without_autocast(x) if autocasts(x) else nullcontext()
 
 
 def _alias(x: Tensor, attached: bool) -> Tensor:

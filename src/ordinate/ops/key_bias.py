@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import EncodedKeys, EncodedQueries, Keys, Queries
-from ordinate.core.tensors import on_device
+from ordinate.core.tensors import autocasts, on_device
 
 # what the columns of the queries hold: a power of two, exact in every dtype, so that those of the keys stay small
 QUERY_COLUMN = 64.0
@@ -24,7 +24,7 @@ def with_key_bias(
     """
     rest, columns = bias / (scale * QUERY_COLUMN), []
     type = k.dtype
-    if torch.is_autocast_enabled(k.device.type):
+    if autocasts(k):
         # attention casts its inputs
         type = torch.get_autocast_dtype(k.device.type)
     # three parts of 8 bits or more have the 24 of float32; their products are exact, and summed in float32

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.core.tensors import without_autocast
 from ordinate.ops.double_backward import one_by_one, untraceable
 from ordinate.ops.native import build
 from ordinate.ops.native.transpose import transposed_copy
@@ -54,7 +55,7 @@ def matmul_partial_sums(
 def matmul(x: Float[Tensor, "*any inner"], weight: Float[Tensor, "inner columns"]) -> Float[Tensor, "*any columns"]:
     """Return x W, with gradients by the same engine; ignores autocast and computes in the wider of both types."""
     wide = torch.promote_types(x.dtype, weight.dtype)
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         if untraceable(x):
             return x.to(wide) @ weight.to(wide)
         return linear_product(x.to(wide), weight.to(wide).t())

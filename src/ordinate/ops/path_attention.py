@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.core.shapes import Outputs, Queries
+from ordinate.core.tensors import without_autocast
 from ordinate.ops.decay import split_chunks
 from ordinate.ops.scalar_decay import LogDecays
 
@@ -53,7 +54,7 @@ def path_attention(
         real: False at padding among the new tokens, whose outputs are their own values.
     """
     # long products need float32: autocast would compute them in 16 bits
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         asks, keys, values, ways, shares = (split_chunks(x) for x in (q, k, v, w, rates[..., None]))
         own = _within(asks, keys, ways, shares)
         seen = split_chunks(real[:, None, :, None].to(q.dtype))[..., 0] > 0

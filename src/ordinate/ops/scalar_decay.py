@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ordinate.core.checks import need
 from ordinate.core.shapes import Outputs
+from ordinate.core.tensors import without_autocast
 from ordinate.ops.decay import read_after_update, split_chunks
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native.recurrence import Matrices
@@ -80,7 +81,7 @@ def _plain(
 def _in_chunks(q: Grouped, k: Grouped, v: Outputs, logs: LogDecays, start: Matrices) -> tuple[Outputs, Matrices]:
     groups = q.shape[1]
     # long sums need float32: autocast would compute these products in 16 bits
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         asks, keys = split_chunks(q)[:, :, None], split_chunks(k)[:, :, None]
         values, fades = (split_chunks(x).unflatten(1, (groups, -1)) for x in (v, logs[..., None]))
         enter, leave, pairs = chunk_decays(fades[..., 0])

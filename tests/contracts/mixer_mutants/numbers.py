@@ -118,6 +118,22 @@ class Cubes(torch.autograd.Function):
         return (3 * grad_outputs[0] * ctx.saved_tensors[0] ** 2).detach()
 
 
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        return (ctx.saved_tensors[0] + ctx.saved_tensors[1]) * grad_outputs[0]
+
+
+class ReadsWhatIsSavedTwice(Mean):
+    def read(self, x, total, count):
+        return super().read(x, total, count) + Twice.apply(x)
+
+
 class DropsSecondDerivatives(Mean):
     def read(self, x, total, count):
         return super().read(Cubes.apply(x), total, count)

@@ -123,8 +123,10 @@ class ChangesWithEachCall(Alibi):
         return super().bias(where) * self.asked
 
 
-class EncodersNotOverridden(Rope):
-    # a subclass that overrides the hook, but not the cached `encoders` of its parent
+class EncodersOfAnotherHook(Rope):
+    # a subclass that overrides both, but not alike
+    make_encoders = Rope.make_encoders
+
     def encode_query(self, q, pos):
         return 2 * super().encode_query(q, pos)
 

@@ -51,8 +51,9 @@ class _Wkv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        inputs, exponent = ctx.saved_tensors[:5], ctx.saved_tensors[-1][:, 2:].detach()
-        fast = partial(_gradients, ctx.saved_tensors)
+        saved = ctx.saved_tensors
+        inputs, exponent = saved[:5], saved[-1][:, 2:].detach()
+        fast = partial(_gradients, saved)
 
         def plain(given: Tensors, upstream: Tensors) -> list[tuple[Tensors, Tensors]]:
             return [(ctx.plain(*given, exponent), upstream)]

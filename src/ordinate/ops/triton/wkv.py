@@ -108,7 +108,9 @@ class _Wkv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        inputs, saved = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+        # read once, as checkpointing allows
+        kept = ctx.saved_tensors
+        inputs, saved = kept[:5], kept[5:]
         # of outputs that are connected to the inputs, which an operator's inputs must not be
         made = [x.detach() for x in saved]
 

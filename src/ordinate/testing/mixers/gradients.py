@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ordinate.core.geometry import Geometry
 from ordinate.testing.assert_close import assert_equal_up_to_order, assert_max_close
 from ordinate.testing.mixer import MixerCase
+
+TOKENS = 9
 
 
 def every_parameter_gets_a_gradient(case: MixerCase) -> None:
@@ -25,6 +28,16 @@ def every_parameter_gets_a_gradient(case: MixerCase) -> None:
         assert parameter.grad is not None, f"{name} gets no gradient"
         assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
         assert (parameter.grad != 0).any(), f"the gradient of {name} is zero"
+
+
+def checkpointing_changes_no_gradient(case: MixerCase) -> None:
+    """Gradients under torch.utils.checkpoint equal those without; saved tensors are read once."""
+    for where in case.geometries(TOKENS):
+        results = []
+        for mix in (case.output, lambda x, where: checkpoint(case.output, x, where, use_reentrant=False)):
+            x = case.tokens(2, TOKENS).requires_grad_()
+            results += torch.autograd.grad(mix(x, where).square().sum(), x)
+        assert_equal_up_to_order(results[1], results[0], "the gradient under checkpointing")
 
 
 def its_gradients_are_right(case: MixerCase) -> None:

@@ -1,5 +1,7 @@
 """All sequence lengths, including those that are no multiple of an internal chunk size."""
 
+import torch
+
 from ordinate.core.geometry import Geometry
 from ordinate.testing.assert_close import assert_equal_up_to_order
 from ordinate.testing.case import MAX_LENGTH
@@ -18,6 +20,16 @@ def outputs_for_a_prefix_are_a_prefix_of_the_outputs(case: MixerCase) -> None:
         assert_equal_up_to_order(
             case.output(x[:, :tokens], Geometry.causal(tokens)), whole[:, :tokens], f"{tokens} tokens"
         )
+
+
+def meta_tensors_have_the_right_shape(case: MixerCase) -> None:
+    """Tensors without values, on the meta device, pass through in every form, as for planning memory."""
+    mixer, scheme = case.mixer().to("meta"), case.scheme().to("meta")
+    with torch.device("meta"):
+        for where in case.geometries(17):
+            out = mixer(case.tokens(2, 17), scheme.at(where))[0]
+            assert out.is_meta, f"the output is on {out.device}"
+            assert out.shape == (2, 17, mixer.width), f"the output has the shape {tuple(out.shape)}"
 
 
 def one_token_and_none_are_supported(case: MixerCase) -> None:
