@@ -15,7 +15,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.sequence_shard import SequenceShard
 from ordinate.core.shapes import Keys, Tokens, Values
-from ordinate.mixers._past import Inputs, Mix, with_gradients_of_the_past
+from ordinate.mixers._past import Inputs, Mix, State, with_gradients_of_the_past
 from ordinate.ops.relative import Projection
 from ordinate.schemes._scheme import HOOK_TARGETS, Placed, Scheme
 
@@ -170,8 +170,8 @@ class Mixer(nn.Module, Generic[StateType]):
         """
 
     def with_gradients_of_the_past(
-        self, mix: Mix[StateType | None], x: Tokens, at: Placed, state: StateType | None
-    ) -> tuple[Tokens, StateType | None]:
+        self, mix: Mix[State], x: Tokens, at: Placed, state: StateType | None
+    ) -> tuple[Tokens, State]:
         """Mix tokens so that gradients do not depend on tokens after the last output that has a gradient.
 
         Args:
