@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ordinate.core.devices import on_cpu
 from ordinate.core.tensors import has_values
 
 # larger parameters are compared in so many entries, and only after steps of optimisers
@@ -43,7 +44,7 @@ class _Parameter(NamedTuple):
         version: how often it had been changed in place.
         address: of its memory; 0: unknown.
         entries: copy of its numbers, as bits; of a large one, of some.
-        compared: whether they are compared each time: few, on a CPU.
+        compared: whether they are compared each time on a CPU: few.
     """
 
     holder: Mapping[str, Tensor | None]
@@ -58,7 +59,7 @@ class _Parameter(NamedTuple):
     def of(cls, holder: Mapping[str, Tensor | None], name: str, x: Tensor) -> "_Parameter":
         """Note a parameter as it is."""
         known = has_values(x)
-        compared = known and _is_plain(x) and x.device.type == "cpu" and x.numel() <= MAX_COMPARED
+        compared = known and _is_plain(x) and x.numel() <= MAX_COMPARED
         return cls(holder, name, x, _version(x), _address(x), _entries(x).clone() if known else None, compared)
 
     @property
@@ -68,7 +69,7 @@ class _Parameter(NamedTuple):
         if self.holder.get(self.name) is not x or (_version(x), _address(x)) != (self.version, self.address):
             return False
         # a write through `.data` changes neither version nor address
-        return not self.compared or self.has_same_entries
+        return not (self.compared and on_cpu(x)) or self.has_same_entries
 
     @property
     def has_same_entries(self) -> bool:

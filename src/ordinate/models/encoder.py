@@ -180,7 +180,9 @@ class Encoder(Backbone, SavedModel):
         need_head("span logits", self.shape.head, "spans")
         return span_logits(self._classified(self(ids, where, token_types)), text_mask(where))
 
-    def _embedded(self, x: Tokens, at: Placed, left_out: Bool[Tensor, "b n"] | None) -> Tokens:
+    def _embedded(
+        self, x: Float[Tensor, "b n _"], at: Placed, left_out: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "b n _"]:
         """Add position embeddings, and to tokens that positions do not count the vector in place of one."""
         # other schemes may be built for the width of the model
         made = at.embed(x) if "embed" in at.scheme.hooks or self.widen_embeddings is None else x

@@ -81,6 +81,10 @@ class Composition(Scheme):
     @property
     def hooks(self) -> tuple[str, ...]:
         """Names of all hooks that any part uses."""
+        return self._used_hooks()
+
+    def _used_hooks(self) -> tuple[str, ...]:
+        # a method, since torch.compile cannot trace `super().hooks`
         return tuple(hook for hook in HOOK_TARGETS if any(hook in part.hooks for part in self.members))
 
     def encode_query(self, q: Queries, pos: Positions) -> EncodedQueries:
@@ -128,7 +132,7 @@ class Sum(Composition):
     def hooks(self) -> tuple[str, ...]:
         """Names of all hooks that any part uses, and `bind_projections` if one needs it."""
         needed = any("bind_projections" in part.hooks for part in self.members)
-        return (*super().hooks, "bind_projections") if needed else super().hooks
+        return (*self._used_hooks(), "bind_projections") if needed else self._used_hooks()
 
     def bind_projections(self, query: Projection, key: Projection) -> Scheme:
         """Return a copy whose parts use the query and key projections of a layer, where they need them."""

@@ -95,10 +95,12 @@ def overridden_hooks(kind: type, base: type) -> Mapping[str, frozenset[str]]:
 
 def with_hooks(inherited: Any, names: frozenset[str]) -> Any:
     """Return an inherited property `hooks` with the hooks that a subclass overrides: its options leave out others."""
+    # torch.compile cannot call a property
+    read = inherited.fget if isinstance(inherited, property) else lambda scheme: inherited
 
     def hooks(scheme: Any) -> tuple[str, ...]:
         """Names of the hooks in use."""
-        used = inherited.__get__(scheme) if isinstance(inherited, property) else inherited
+        used = read(scheme)
         return (*used, *(name for name in HOOK_TARGETS if name in names and name not in used))
 
     return property(hooks)
