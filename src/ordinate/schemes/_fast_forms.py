@@ -96,7 +96,7 @@ def overridden_hooks(kind: type, base: type) -> Mapping[str, frozenset[str]]:
 def with_hooks(inherited: Any, names: frozenset[str]) -> Any:
     """Return an inherited property `hooks` with the hooks that a subclass overrides: its options leave out others."""
     # torch.compile cannot call a property
-    read = inherited.fget if isinstance(inherited, property) else lambda scheme: inherited
+    read: Any = inherited.fget if isinstance(inherited, property) else lambda scheme: inherited
 
     def hooks(scheme: Any) -> tuple[str, ...]:
         """Names of the hooks in use."""
