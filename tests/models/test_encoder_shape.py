@@ -95,7 +95,7 @@ def convolved(x, layer):
                     if 0 <= j < tokens:
                         total = total + sum(weight[c, e, m] * x[b, j, first + e] for e in range(share))
                 out[b, i, c] = total
-    return layer.bend(out)
+    return layer.activation(out)
 
 
 @pytest.mark.parametrize(("kernel", "groups"), [(1, 1), (3, 1), (3, 2), (5, 6)])
@@ -133,7 +133,7 @@ def test_the_first_layer_adds_the_convolution_of_its_input():
     x, where = model.embedding_norm(model.tokens(text)), Geometry.full(6)
     at = model.schemes[0].at(where)
     first, second = model.blocks
-    assert first.convolution.bend is torch.nn.functional.mish
+    assert first.convolution.activation is torch.nn.functional.mish
     y = plain.blocks[0](x, at)[0] + convolved(x, first.convolution)
     assert torch.allclose(model(text), second(first.convolution_norm(y), at)[0], atol=1e-12)
     assert not torch.allclose(model(text), plain(text), atol=1e-3)

@@ -15,7 +15,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.sequence_shard import SequenceShard
 from ordinate.core.shapes import Keys, Tokens, Values
-from ordinate.mixers._past import Inputs, Mix, State, with_gradients_of_the_past
+from ordinate.mixers._causal_gradients import Inputs, Mix, State, with_causal_gradients
 from ordinate.ops.relative import Projection
 from ordinate.schemes._scheme import HOOK_TARGETS, Placed, Scheme
 
@@ -169,7 +169,7 @@ class Mixer(nn.Module, Generic[StateType]):
             state: the state that the call for the previous tokens returned; None: `x` starts the sequence.
         """
 
-    def with_gradients_of_the_past(
+    def with_causal_gradients(
         self, mix: Mix[State], x: Tokens, at: Placed, state: StateType | None
     ) -> tuple[Tokens, State]:
         """Mix tokens so that gradients do not depend on tokens after the last output that has a gradient.
@@ -182,7 +182,7 @@ class Mixer(nn.Module, Generic[StateType]):
         """
         held = () if state is None else (getattr(state, field.name) for field in fields(state))
         past = [one for one in held if isinstance(one, Tensor)]
-        return with_gradients_of_the_past(mix, x, Inputs(at.where, (self, at.scheme), past, self.training))
+        return with_causal_gradients(mix, x, Inputs(at.where, (self, at.scheme), past, self.training))
 
     @classmethod
     def check_scheme(cls, scheme: Scheme) -> None:

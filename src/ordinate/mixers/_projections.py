@@ -204,4 +204,4 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
         need_vectors("x", x, "batch, tokens, width")
         need_size("x", self, "width", x.shape[2])
         self.check_geometry(at.where)
-        return self.with_gradients_of_the_past(lambda x: self.self_attention(x, at, state), x, at, state)
+        return self.with_causal_gradients(lambda x: self.self_attention(x, at, state), x, at, state)

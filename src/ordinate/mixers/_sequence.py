@@ -113,7 +113,7 @@ class SequenceMixer(Mixer[StateType]):
         self.check_geometry(at.where)
         self._check_row(at.where, state)
         _check_batch(state, x.shape[0])
-        return self.with_gradients_of_the_past(lambda x: self._unpacked(x, at, state), x, at, state)
+        return self.with_causal_gradients(lambda x: self._unpacked(x, at, state), x, at, state)
 
     def _unpacked(self, x: Tokens, at: Placed, state: StateType | None) -> tuple[Tokens, StateType | None]:
         start = at.where.start

@@ -93,7 +93,7 @@ class MergedQK(AttentionProjections, Mixer[MergedQKState]):
         need_vectors("x", x, "batch, tokens, width")
         need_size("x", self, "width", x.shape[2])
         self.check_geometry(at.where)
-        return self.with_gradients_of_the_past(lambda x: self._attended(x, at, state), x, at, state)
+        return self.with_causal_gradients(lambda x: self._attended(x, at, state), x, at, state)
 
     def _attended(self, x: Tokens, at: Placed, state: MergedQKState | None) -> tuple[Tokens, MergedQKState]:
         (q, k), v = self._pairs(x), self.split_heads(self.project(x))

@@ -22,14 +22,14 @@ class TokenConvolution(nn.Module):
         width: columns of the model.
         kernel: number of tokens, 2r + 1.
         groups: groups of columns, each computed from its own.
-        bend: activation function, f.
+        activation: activation function, f.
     """
 
-    def __init__(self, width: int, kernel: int, groups: int, bend: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, width: int, kernel: int, groups: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         # a container of the parameters, with PyTorch's shapes and initial values
         self.conv = nn.Conv1d(width, width, kernel, groups=groups)
-        self.bend = bend
+        self.activation = activation
 
     def forward(self, x: Tokens, where: Geometry) -> Tokens:
         """Convolve the tokens at this geometry."""
@@ -43,7 +43,7 @@ class TokenConvolution(nn.Module):
             near = near.masked_fill(~same, 0.0)
         parts = near.unflatten(2, (groups, -1))
         out = torch.einsum("bngik,goik->bngo", parts, weight.unflatten(0, (groups, -1)).to(parts.dtype))
-        return self.bend(out.flatten(2) + cast(Tensor, bias))
+        return self.activation(out.flatten(2) + cast(Tensor, bias))
 
 
 def _windows(x: Tensor, kernel: int, outside: float) -> Tensor:

@@ -39,12 +39,12 @@ class HeadTransform(nn.Module):
     def __init__(self, shape: EncoderShape, columns: int) -> None:
         super().__init__()
         self.transform = nn.Linear(shape.width, columns, bias=shape.head_bias)
-        self.bend, self.norm = ACTIVATIONS[shape.head_activation], shape.make_norm(columns)
+        self.activation, self.norm = ACTIVATIONS[shape.head_activation], shape.make_norm(columns)
 
     def forward(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n columns"]:
         """Transform vectors of tokens or of sequences."""
         # under autocast the product is in a narrower type than the weights of the norm
-        return self.norm(self.bend(self.transform(x)).to(x.dtype))
+        return self.norm(self.activation(self.transform(x)).to(x.dtype))
 
 
 class MaskedTokenHead(HeadTransform):
@@ -101,7 +101,7 @@ class Encoder(Backbone, SavedModel):
         self.widen_embeddings = None if narrow == wide else nn.Linear(narrow, wide, bias=False)
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
         self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
-        self.bend_pooled, count = ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
+        self.pool_activation, count = ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
         pools = shape.head in ("pooler", "classes") and not shape.head_transform
         self.pooler = nn.Linear(shape.width, shape.width) if pools else None
         self.head_transform = HeadTransform(shape, shape.width) if shape.head_transform else None
@@ -155,7 +155,7 @@ class Encoder(Backbone, SavedModel):
             where: their geometry, for `pool='mean'`; None: no padding.
         """
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
-        return self.bend_pooled(cast(nn.Linear, self.pooler)(self._pooled(x, where)))
+        return self.pool_activation(cast(nn.Linear, self.pooler)(self._pooled(x, where)))
 
     def class_logits(
         self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None

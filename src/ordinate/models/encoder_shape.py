@@ -92,8 +92,8 @@ class EncoderShape(Shape):
         """Return what makes a layer: the first one may have a convolution beside it."""
         if layer or not self.convolution:
             return super().block_class(layer)
-        bend = ACTIVATIONS[self.convolution_activation]
-        convolution = TokenConvolution(self.width, self.convolution, self.convolution_groups, bend)
+        activation = ACTIVATIONS[self.convolution_activation]
+        convolution = TokenConvolution(self.width, self.convolution, self.convolution_groups, activation)
         return partial(ConvolvedBlock, convolution=convolution)
 
     def _check_convolution(self) -> None:

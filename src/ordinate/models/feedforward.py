@@ -68,16 +68,16 @@ class FeedForward(nn.Module):
         for name, value in (("width", width), ("hidden", hidden)):
             need_positive(name, value)
         self.gated = kind in GATED
-        self.bend = ACTIVATIONS[GATED[cast(Gate, kind)] if self.gated else cast(Activation, kind)]
+        self.activation = ACTIVATIONS[GATED[cast(Gate, kind)] if self.gated else cast(Activation, kind)]
         self.widen = Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
         self.narrow = Linear(hidden, width, bias=bias if out_bias is None else out_bias)
 
     def forward(self, x: Tokens) -> Tokens:
         """Apply the network to each token."""
         if not self.gated:
-            return self.narrow(self.bend(self.widen(x)))
+            return self.narrow(self.activation(self.widen(x)))
         gate, value = self.widen(x).chunk(2, -1)
-        return self.narrow(self.bend(gate) * value)
+        return self.narrow(self.activation(gate) * value)
 
 
 def default_hidden_width(kind: FeedForwardKind, width: int) -> int:

@@ -194,7 +194,7 @@ class VisionTransformer(LayerStack, SavedModel):
         self.class_position = nn.Embedding(1, shape.width) if shape.class_position else None
         columns = shape.width if shape.pool_width is None else shape.pool_width
         self.pooler = nn.Linear(shape.width, columns) if shape.head == "pooler" else None
-        self.bend_pooled = ACTIVATIONS[shape.pool_activation]
+        self.pool_activation = ACTIVATIONS[shape.pool_activation]
         read = shape.width * (2 if shape.pool == "both" else 1)
         head = shape.head == "classes"
         self.head = nn.Linear(read, shape.vocabulary, bias="head" in shape.bias) if head else None
@@ -238,7 +238,7 @@ class VisionTransformer(LayerStack, SavedModel):
     def pool(self, x: Tokens) -> Float[Tensor, "b columns"]:
         """Pooled vector of each image, from its class token: f(W x_0 + b), f as `pool_activation` of the shape."""
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
-        return self.bend_pooled(cast(nn.Linear, self.pooler)(x[:, 0]))
+        return self.pool_activation(cast(nn.Linear, self.pooler)(x[:, 0]))
 
     def _where(self, rows: int, columns: int, device: torch.device) -> Geometry:
         """Geometry of an image: class token and registers at the centre, then the patches, on the training grid."""

@@ -1,4 +1,4 @@
-"""Gradients of a causal mixer that later tokens do not spoil.
+"""Gradients of a causal mixer that do not depend on later tokens.
 
 Where a loss reads the first outputs only, later tokens have no part in its gradients. A large one, or one of NaN, has
 all the same if its own gradient is infinite: it is multiplied by 0 and added to those of earlier tokens and of
@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
     random: bool
 
 
-def with_gradients_of_the_past(mix: Mix[State], x: Tokens, given: Inputs) -> tuple[Tokens, State]:
+def with_causal_gradients(mix: Mix[State], x: Tokens, given: Inputs) -> tuple[Tokens, State]:
     """Mix tokens so that gradients do not depend on tokens after the last output that has a gradient.
 
     Nothing is done where no token is large, and where values cannot be read: on GPUs, inside `torch.compile` and in
@@ -60,7 +60,7 @@ def with_gradients_of_the_past(mix: Mix[State], x: Tokens, given: Inputs) -> tup
         holder = _Holder(given.modules)
         names, learned = zip(*holder.named_parameters(), strict=True)
         setting = _Setting(mix, holder, names, given.where.q_document, random_state, cast)
-        y = _OfThePast.apply(setting, y, x, *learned, *given.past)
+        y = _CausalGradients.apply(setting, y, x, *learned, *given.past)
     return y, after
 
 
@@ -115,7 +115,7 @@ class _Setting(NamedTuple):
             yield
 
 
-class _OfThePast(torch.autograd.Function):
+class _CausalGradients(torch.autograd.Function):
     """The outputs themselves; where later tokens have no part in the gradients, these are computed without them."""
 
     @staticmethod

@@ -7,8 +7,8 @@ from torch.utils.checkpoint import checkpoint
 from ordinate import Geometry
 from ordinate.core import catalog
 from ordinate.mixers import Performer, Rwkv7, Softmax
+from ordinate.mixers._causal_gradients import LARGE, tokens_read
 from ordinate.mixers._mixer import Mixer
-from ordinate.mixers._past import LARGE, tokens_read
 from ordinate.schemes import NoPosition
 from ordinate.testing.mixer import MixerCase
 
@@ -160,6 +160,6 @@ def test_tokens_after_the_last_output_with_a_gradient_are_not_read():
 
 def test_usual_tokens_cost_nothing(monkeypatch):
     mixer, x, at = case_of(LARGE[torch.float32] - 1)
-    monkeypatch.setattr("ordinate.mixers._past._OfThePast.apply", None)
+    monkeypatch.setattr("ordinate.mixers._causal_gradients._CausalGradients.apply", None)
     x.requires_grad_()
     mixer(x, at())[0].sum().backward()
