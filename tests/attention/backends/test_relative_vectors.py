@@ -163,6 +163,24 @@ def test_few_pairs_are_rejected(monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "where", "chosen"),
+    [
+        ("deberta", Geometry.full(720), False),
+        ("deberta", Geometry.full(725), True),
+        ("deberta", Geometry.causal(400), True),
+        ("shaw", Geometry.full(400), True),
+        ("transformer_xl", Geometry.full(400), True),
+    ],
+    ids=str,
+)
+def test_short_texts_with_vectors_of_keys_and_no_causal_mask_are_left_to_pytorch(name, where, chosen, monkeypatch):
+    monkeypatch.undo()
+    told = explain(*random_qkv(where, batch=1, dtype=torch.float32), made(name).at(where))
+    few = "other ways are faster with fewer than 524288 query-key pairs in a head"
+    assert (told.unsupported.get("relative_vectors") == few) != chosen
+
+
 def test_vectors_of_another_width_raise_an_error():
     where = Geometry.causal(17)
     q, k, v = random_qkv(where, width=4, dtype=torch.float32)

@@ -62,9 +62,8 @@ class DenseBias(Backend):
         scheme = call.at.scheme
         if scheme.hooks == ("bias",):
             return few_head_pairs(call, MIN_HEAD_PAIRS)
-        if vectors_of(scheme, offset_geometry(call.where, 0, 1)) is not None:
-            return None
-        return few_head_pairs(call, MIN_CONTENT_PAIRS)
+        few = few_head_pairs(call, MIN_CONTENT_PAIRS)
+        return few if few and vectors_of(scheme, offset_geometry(call.where, 0, 1)) is None else None
 
     def run(self, call: AttentionCall) -> Outputs:
         """Compute the bias of all pairs, and attention with it."""
