@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ordinate.ops.triton import needed as kernels
-from ordinate.ops.triton.attention import Problem, describe
+from ordinate.ops.triton.attention import Problem, prepare
 from ordinate.ops.triton.decay import key_spans, query_spans
 from ordinate.ops.triton.tiles import Tile
 from tests.attention.backends.triton_interpreted import mutate
@@ -30,9 +30,10 @@ def _interpreted():
     assert importlib.import_module("triton").knobs.runtime.interpret
 
 
-def needed_keys(q, k, slopes, cached, window, scale, cap):
-    given = Problem(q, k, k, None, slopes.contiguous(), None, None, None, True, cached, window, 0, False, scale, cap)
-    ready = describe(given)
+def needed_keys(q, k, slopes, cached, window, scale, cap, v=None):
+    v = k if v is None else v
+    given = Problem(q, k, v, None, slopes.contiguous(), None, None, None, True, cached, window, 0, False, scale, cap)
+    ready = prepare(given)
     return kernels.needed_keys(q, k, given.slopes, ready.where, ready.form(kernels.TILE))
 
 
@@ -89,6 +90,8 @@ def test_a_number_that_is_not_finite_leaves_nothing_out_for_those_that_may_see_i
         assert (found[1, :2] == 0).all()
         assert found[0].equal(usual[0])
         assert found[1, 2:].equal(usual[1, 2:])
+        # a value of a weight that rounds to nothing makes its output NaN all the same
+        assert needed_keys(q, k, SLOPES, 0, 0, 8**-0.5, 0.0, v=hurt).equal(found)
         hurt = q.clone()
         hurt[0, 0, 149, 0] = wrong
         assert needed_keys(hurt, k, SLOPES, 0, 0, 8**-0.5, 0.0)[0, 0, 149] == 0
@@ -135,3 +138,9 @@ def test_a_mutant_is_killed(text, other, monkeypatch, tmp_path):
     mutate("needed", text, other, monkeypatch, tmp_path)
     with pytest.raises(AssertionError):
         test_the_group_of_recent_keys_bounds_a_row_whose_own_key_weighs_little()
+
+
+def test_a_mutant_that_overlooks_values_is_killed(monkeypatch, tmp_path):
+    mutate("needed", "found += tl.load(poison, mask=real, other=0.0)", "found += 0.0", monkeypatch, tmp_path)
+    with pytest.raises(AssertionError):
+        test_a_number_that_is_not_finite_leaves_nothing_out_for_those_that_may_see_it()
