@@ -91,9 +91,18 @@ def silent(*given: Any) -> None:
     """Launch nothing."""
 
 
-def inputs(dtype: torch.dtype, channels: int) -> list[torch.Tensor]:
-    """Return queries of two heads and the key and value that they share, as projections leave them."""
-    return [torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1)]
+def causal_problem(dtype: torch.dtype, channels: int, **given: Any) -> Any:
+    """Return causal attention of two heads that share keys.
+
+    Args:
+        dtype: dtype of queries, keys and values.
+        channels: channels of a head.
+        given: further fields of `ordinate.ops.triton.attention.Problem`.
+    """
+    from ordinate.ops.triton.attention import Problem
+
+    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    return Problem(q, k, v, causal=True, scale=channels**-0.5, **given)
 
 
 def recorder(

@@ -2,7 +2,7 @@
 
 import torch
 
-from benchmarks.gpu_code.compiler import CLASSES, REACH, TOKENS, OnCode, inputs, recorder, silent, stand_for
+from benchmarks.gpu_code.compiler import CLASSES, REACH, TOKENS, OnCode, causal_problem, recorder, silent, stand_for
 from benchmarks.gpu_code.vectors import name_of_sums
 from ordinate.attention.backends.near_far import MAX_CHANNELS as NEAR_FAR_CHANNELS
 from ordinate.ops.triton.tiles import tiles
@@ -26,13 +26,10 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCo
 
     stand_for(architecture, attention)
     attention.launch = decode.launch = recorder(on_code)
-    q, k, v = inputs(dtype, channels)
-    bias = torch.zeros(2, REACH + 1), None, None
-    shape = True, 0, 0, REACH, True
-    problem = attention.Problem(q, k, v, *bias, None, None, *shape, channels**-0.5, 0.0)
+    problem = causal_problem(dtype, channels, table=torch.zeros(2, REACH + 1), origin=REACH, far=True)
     results = attention.forward(problem)
     attention.backward(torch.zeros_like(results[0]), problem, results, True)
-    newest = problem._replace(q=q[:, :, -1:], start=TOKENS - 1, origin=REACH - TOKENS + 1)
+    newest = problem._replace(q=problem.q[:, :, -1:], start=TOKENS - 1, origin=REACH - TOKENS + 1)
     decode.decode(newest)
 
 
@@ -51,15 +48,13 @@ def compiled_near(architecture: str, dtype: torch.dtype, channels: int, on_code:
     if dtype == torch.float32 or tiles(kind, dtype, channels, window=REACH) == tiles(kind, dtype, channels):
         return
     stand_for(architecture, attention, vectors)
-    q, k, v = inputs(dtype, channels)
-    shape = True, 0, 0, REACH, True, channels**-0.5, 0.0
     attention.launch = recorder(on_code, "near keys, t5: ")
-    near = near_far.near(attention.Problem(q, k, v, torch.zeros(2, REACH + 1), *4 * [None], *shape))
+    near = near_far.near(causal_problem(dtype, channels, table=torch.zeros(2, REACH + 1), origin=REACH, far=True))
     results = attention.forward(near)
     attention.backward(torch.zeros_like(results[0]), near, results, True)
     attention.launch, vectors.launch = silent, recorder(on_code, "near keys, shaw: ", name_of_sums)
-    shape, asked = (True, 0, 0, CLIPPED, True, channels**-0.5, 0.0), torch.zeros(1, CLIPPED + 1, channels)
-    near = near_far.near(attention.Problem(q, k, v, *5 * [None], *shape))
+    asked = torch.zeros(1, CLIPPED + 1, channels)
+    near = near_far.near(causal_problem(dtype, channels, origin=CLIPPED, far=True))
     problem = vectors.VectorProblem(near, asked, None, asked)
     results = vectors.forward(problem)
     vectors.backward(torch.zeros_like(results[0]), problem, results, vectors.Learned(False, True, False, True))
@@ -78,9 +73,8 @@ def compiled_curve(architecture: str, dtype: torch.dtype, channels: int, on_code
 
     stand_for(architecture, attention)
     attention.launch = recorder(on_code, "fire: ")
-    q, k, v = inputs(dtype, channels)
-    curve = torch.zeros(2, 1 + 2 * PIECES), torch.zeros(1, TOKENS), torch.zeros(PIECES)
-    problem = attention.Problem(q, k, v, *5 * [None], True, 0, 0, 0, False, channels**-0.5, 0.0, *curve)
+    lines, shares, knots = torch.zeros(2, 1 + 2 * PIECES), torch.zeros(1, TOKENS), torch.zeros(PIECES)
+    problem = causal_problem(dtype, channels, lines=lines, shares=shares, knots=knots)
     results = attention.forward(problem)
     attention.backward(torch.zeros_like(results[0]), problem, results, True)
 
@@ -99,15 +93,14 @@ def compiled_beside(architecture: str, dtype: torch.dtype, channels: int, on_cod
     stand_for(architecture, attention, vectors)
     attention.launch = vectors.launch = silent
     needed.launch = recorder(on_code, "alibi: ")
-    q, k, v = inputs(dtype, channels)
-    shape = (True, 0, 0, REACH, True, channels**-0.5, 0.0)
-    attention.forward(attention.Problem(q, k, v, None, torch.ones(2, 2), None, None, None, *shape))
+    problem = causal_problem(dtype, channels, origin=REACH, far=True)
+    attention.forward(problem._replace(slopes=torch.ones(2, 2)))
     if dtype == torch.float32 or channels > NEAR_FAR_CHANNELS:
         return
     near_far.launch = recorder(on_code, "t5, near and far: ")
-    near_far.forward(attention.Problem(q, k, v, torch.zeros(2, REACH + 1), None, None, None, None, *shape))
+    near_far.forward(problem._replace(table=torch.zeros(2, REACH + 1)))
     near_far.launch = vector_near_far.launch = recorder(on_code, "shaw, near and far: ")
     near = torch.zeros(1, REACH + 1, channels)
-    given = vectors.VectorProblem(attention.Problem(q, k, v, None, None, None, None, None, *shape), near, None, near)
+    given = vectors.VectorProblem(problem, near, None, near)
     results = vector_near_far.forward(given)
     vector_near_far.backward(torch.zeros_like(results[0]), given, results, vectors.Learned(False, True, False, True))

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_code.compiler import REACH, TOKENS, OnCode, inputs, recorder, silent, stand_for
+from benchmarks.gpu_code.compiler import REACH, TOKENS, OnCode, causal_problem, recorder, silent, stand_for
 from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS
 
 
@@ -20,7 +20,6 @@ def compiled_vectors(architecture: str, dtype: torch.dtype, channels: int, on_co
     from ordinate.ops.triton import attention, vectors
 
     stand_for(architecture, attention, vectors)
-    q, k, v = inputs(dtype, channels)
     near, all_offsets, one = (torch.zeros(2, entries, channels) for entries in (REACH + 1, TOKENS, 1))
     numbers = torch.zeros(2, TOKENS)
     # where heads are too wide for vectors beside values, Shaw has none
@@ -32,8 +31,7 @@ def compiled_vectors(architecture: str, dtype: torch.dtype, channels: int, on_co
     ):
         attention.launch, vectors.launch = silent, recorder(on_code, f"{scheme}: ", name_of_sums)
         # under a causal mask the vectors of Shaw and DeBERTa end behind, and with the query's own key
-        shape = True, 0, 0, origin, table is None
-        base = attention.Problem(q, k, v, table, None, None, None, None, *shape, channels**-0.5, 0.0)
+        base = causal_problem(dtype, channels, table=table, origin=origin, far=table is None)
         problem = vectors.VectorProblem(base, *given)
         results = vectors.forward(problem)
         vectors.backward(torch.zeros_like(results[0]), problem, results, vectors.Learned(True, True, True, True))

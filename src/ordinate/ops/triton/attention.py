@@ -55,18 +55,18 @@ class Problem(NamedTuple):
     q: Tensor
     k: Tensor
     v: Tensor
-    table: Tensor | None
-    slopes: Tensor | None
-    sinks: Tensor | None
-    q_document: Tensor | None
-    k_document: Tensor | None
-    causal: bool
-    start: int
-    window: int
-    origin: int
-    far: bool
-    scale: float
-    cap: float
+    table: Tensor | None = None
+    slopes: Tensor | None = None
+    sinks: Tensor | None = None
+    q_document: Tensor | None = None
+    k_document: Tensor | None = None
+    causal: bool = False
+    start: int = 0
+    window: int = 0
+    origin: int = 0
+    far: bool = False
+    scale: float = 1.0
+    cap: float = 0.0
     lines: Tensor | None = None
     shares: Tensor | None = None
     knots: Tensor | None = None
