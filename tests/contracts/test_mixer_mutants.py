@@ -21,6 +21,7 @@ TABLE = [
     ("unsupported_forms_are_rejected", bad.TakesAnyForm, "it mixes at causal without an error"),
     ("token_by_token_equals_one_pass", bad.Forgets, "chunks of"),
     ("chunks_equal_one_pass", bad.ForgetsTheCount, "chunks of"),
+    ("chunks_equal_one_pass", bad.KeepsTheSumsOfNoTokens, "got 0 past tokens in the geometry and a state"),
     ("states_are_not_modified", bad.WritesIntoItsMemory, "the second continuation differs"),
     ("states_are_not_modified", bad.RemembersBesideTheState, "the second continuation differs"),
     ("states_can_be_reordered", bad.RemembersRowsElsewhere, "need the same batch size; got 1 and 3 rows"),

@@ -17,6 +17,7 @@ TABLE = [
     ("padding_on_the_left_changes_nothing", bad.MixesNeighbours, "finite"),
     ("padding_on_the_right_changes_nothing", bad.NormalisesByLongestSequence, "the row of 4 tokens"),
     ("padding_on_the_right_changes_nothing", bad.SeesFutureThroughMean, "finite"),
+    ("padding_on_the_right_changes_nothing", bad.LearnedGainOfNaN, "the gradient of the parameter gain"),
     ("a_sequence_does_not_depend_on_its_batch", bad.NormalisesByLongestSequence, "of row 0 differs when it is alone"),
     ("a_sequence_does_not_depend_on_its_batch", bad.UsesFirstSequenceForAll, "of row 1 differs when it is alone"),
     ("packed_documents_equal_each_alone", bad.UsesMemoryIndices, "document 1"),

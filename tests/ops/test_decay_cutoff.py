@@ -22,6 +22,7 @@ WHERES = [
     Geometry.packed([210, 190], causal=False),
     Geometry.padded(REAL),
     Geometry.padded(REAL.flip(1), causal=False),
+    Geometry.cross(400, 400, real=REAL.flip(1)),
 ]
 
 
@@ -57,6 +58,21 @@ def test_what_is_skipped_weighs_less_than_a_rounding(where, cap, scale):
         assert before[:, 0].any()
         assert after[:, 0].any() or where.is_causal
         assert (weights_of(q, k, table, where, scale, cap) * (before | after)).sum(-1).max() <= 2**-26
+
+
+def test_queries_whose_own_key_is_padding_see_the_others(monkeypatch):
+    where = WHERES[-1]
+    q, k, _ = (x.detach() for x in random_qkv(where, heads=4, kv_heads=2, dtype=torch.float32))
+    table, hidden = tables(where)[0], (where.q_document != where.k_document)[:, None]
+
+    def left_out():
+        pairs = torch.stack(outside(relevant_keys(q, k, table, where, 8**-0.5, BLOCK), *where.shape)).any(0)
+        return (weights_of(q, k, table, where, 8**-0.5, 0.0) * pairs).sum(-1).max()
+
+    assert left_out() <= 2**-26
+    # a mutant: they are taken for padding, which sees nothing
+    monkeypatch.setattr(decay_cutoff, "_least_in_documents", lambda least, where: least.masked_fill(hidden, math.inf))
+    assert left_out() > 0.5
 
 
 @pytest.mark.parametrize("where", WHERES[3:], ids=str)

@@ -113,7 +113,9 @@ class SequenceMixer(Mixer[StateType]):
         self.check_geometry(at.where)
         self._check_row(at.where, state)
         _check_batch(state, x.shape[0])
-        return self.with_causal_gradients(lambda x: self._unpacked(x, at, state), x, at, state)
+        y, after = self.with_causal_gradients(lambda x: self._unpacked(x, at, state), x, at, state)
+        # no tokens change no state; before the first token there is none
+        return y, after if x.shape[1] else state
 
     def _unpacked(self, x: Tokens, at: Placed, state: StateType | None) -> tuple[Tokens, StateType | None]:
         start = at.where.start

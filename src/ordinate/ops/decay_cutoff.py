@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.geometry import PADDING, Geometry
@@ -58,9 +58,7 @@ def relevant_keys(
     if not bool((farthest - near < share).any()):
         return None
     least = _least_sums(q, k, table, where, scale) + share
-    # padding has no key, and sees none; queries that no block has see all that others see
-    seen = _sees_itself(where)
-    least = least if seen is None else least.masked_fill(~seen[:, None], math.inf)
+    least = _least_in_documents(least, where)
     least = torch.nn.functional.pad(least, (0, -queries % size), value=math.inf).unflatten(2, (-1, size)).amin(-1)
     begins = torch.arange(0, queries, size, device=q.device)
     ends = (begins + size).clamp(max=queries)
@@ -86,11 +84,17 @@ def _least_sums(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale:
     return sums - highest - max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
 
 
-def _sees_itself(where: Geometry) -> Bool[Tensor, "#b i"] | None:
-    """Whether each query sees its own key: all but padding do; None: all do."""
+def _least_in_documents(least: Float[Tensor, "b h i"], where: Geometry) -> Float[Tensor, "b h i"]:
+    """Return the bounds with infinity at padding, which sees no key, and -infinity where only the own key is hidden.
+
+    A query may see others while its own key is padding: in cross-attention, and by a key padding mask of PyTorch.
+    """
     if where.q_document is None or where.k_document is None:
-        return None
-    return (where.q_document == where.k_document[:, where.start :]) & (where.q_document != PADDING)
+        return least
+    hidden = where.q_document != where.k_document[:, where.start :]
+    least = least.masked_fill(hidden[:, None], -math.inf)
+    # the least of a block is that of its tokens
+    return least.masked_fill((where.q_document == PADDING)[:, None], math.inf)
 
 
 def _count_below(sums: Float[Tensor, "h offsets"], least: Float[Tensor, "b h blocks"]) -> Int[Tensor, "b h blocks"]:

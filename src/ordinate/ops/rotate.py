@@ -9,6 +9,7 @@ from torch import Tensor
 from ordinate.core.devices import on_gpu
 from ordinate.core.tensors import on_device
 from ordinate.ops.double_backward import one_by_one, untraceable
+from ordinate.ops.finite_vectors import by_finite_vectors
 from ordinate.ops.native import build, rotation
 from ordinate.ops.triton import rotation as triton_rotation
 
@@ -67,8 +68,10 @@ class Rotation:
                 f"{self.cos.shape[-1]} pairs; build the scheme for this head width"
             )
         learned = self.cos.requires_grad or self.sin.requires_grad
+        if learned:
+            return by_finite_vectors(self._plain, x)
         # torch.compile fuses the plain formula into one loop
-        if learned or torch.compiler.is_compiling() or untraceable(x):
+        if torch.compiler.is_compiling() or untraceable(x):
             return self._plain(x)
         # a decoding step rotates few elements: the overhead of an autograd node would cost as much as the rotation
         return _Turn.apply(x, self, False) if torch.is_grad_enabled() else self.apply(x, False)

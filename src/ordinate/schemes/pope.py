@@ -11,6 +11,7 @@ from ordinate.core.checks import need_positive
 from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import EncodedKeys, EncodedQueries, Keys, Positions, Queries
 from ordinate.core.tensors import in_float64, on_device, widest_float
+from ordinate.ops.finite_vectors import by_finite_vectors
 from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
 from ordinate.schemes._scheme import Scheme
 
@@ -85,14 +86,14 @@ class Pope(Scheme):
 
 def _polar(x: Float[Tensor, "b h n d"], angles: Float[Tensor, "#b #h n d"]) -> Float[Tensor, "b h n twice"]:
     wide = torch.promote_types(x.dtype, torch.float32)
-    # float64 where the device has it: in float32 on CPUs, softplus rounds differently in the vectorised part and the
-    # tail of a tensor, so a token's result would depend on the other tokens
-    # contiguous, since torch.compile takes the gradient of softplus to have the layout of its input, which it has not
-    # (PyTorch 2.13)
-    finite = x.contiguous().to(widest_float(x.device)).nan_to_num(0.0, math.inf, -math.inf)
-    magnitude = nn.functional.softplus(finite).to(wide)
-    # (x - x) is NaN where x is: the NaN is restored as a constant, because the derivative of softplus at NaN would
-    # turn the zero gradient of padding into NaN
-    magnitude = magnitude + (x - x).detach().to(wide)
     cos, sin = (on_device(wave, wide, x.device) for wave in (angles.cos(), angles.sin()))
-    return torch.cat([magnitude * cos, magnitude * sin], -1).to(x.dtype)
+
+    def polar(x: Tensor) -> Tensor:
+        # float64 where the device has it: in float32 on CPUs, softplus rounds differently in the vectorised part and
+        # the tail of a tensor, so a token's result would depend on the other tokens
+        # contiguous, since torch.compile takes the gradient of softplus to have the layout of its input, which it has
+        # not (PyTorch 2.13)
+        magnitude = nn.functional.softplus(x.contiguous().to(widest_float(x.device))).to(wide)
+        return torch.cat([magnitude * cos, magnitude * sin], -1).to(x.dtype)
+
+    return by_finite_vectors(polar, x)

@@ -40,6 +40,19 @@ class InitialisedByPythonRandom(NoPosition):
         return x + self.vector
 
 
+class LearnedGainOfNaN(NoPosition):
+    """Multiplies keys by a learned number: 0 * NaN is its gradient beside padding."""
+
+    shift_invariant = True
+
+    def __init__(self, *, head_width: int):
+        super().__init__()
+        self.head_width, self.gain = head_width, nn.Parameter(torch.ones(()))
+
+    def encode_key(self, k, pos):
+        return k * self.gain.to(k.dtype)
+
+
 class PositionalArgument(Alibi):
     def __init__(self, heads: int):
         super().__init__(heads=heads)

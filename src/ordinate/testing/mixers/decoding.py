@@ -15,9 +15,9 @@ def token_by_token_equals_one_pass(case: MixerCase) -> None:
 
 
 def chunks_equal_one_pass(case: MixerCase) -> None:
-    """Decoding in chunks of several lengths, including single tokens, equals one forward pass."""
+    """Decoding in chunks of several lengths, including single tokens and none, equals one forward pass."""
     _check_pieces(case, [5, 1, 2, 4, 1])
-    _check_pieces(case, [1, 8, 4])
+    _check_pieces(case, [0, 1, 0, 8, 4, 0])
 
 
 def states_are_not_modified(case: MixerCase) -> None:

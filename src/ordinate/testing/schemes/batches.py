@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ordinate.core.geometry import Geometry
+from ordinate.schemes._scheme import Scheme
 from ordinate.testing.case import SchemeCase, attention, hook_outputs, random_qkv
 from ordinate.testing.check import makes_tensors_on_a_gpu
 from ordinate.testing.tolerance import assert_as_close
@@ -15,12 +16,12 @@ TOKENS = max(LENGTHS)
 
 
 def padding_on_the_left_changes_nothing(case: SchemeCase) -> None:
-    """For any content of the padding, including NaN; outputs at padding are exactly 0, and so are its gradients."""
+    """For any content of the padding, NaN included: also gradients; outputs at padding and its gradients are 0."""
     _check_padding(case, lambda length: slice(TOKENS - length, TOKENS))
 
 
 def padding_on_the_right_changes_nothing(case: SchemeCase) -> None:
-    """For any content of the padding, including NaN; outputs at padding are exactly 0, and so are its gradients."""
+    """For any content of the padding, NaN included: also gradients; outputs at padding and its gradients are 0."""
     _check_padding(case, lambda length: slice(0, length))
 
 
@@ -77,17 +78,30 @@ def _check_padding(case: SchemeCase, place: Callable[[int], slice]) -> None:
             kept = slice(row, row + 1), place(length)
             alone = model(x[kept], case.with_axes(Geometry.causal(length)))
             assert_as_close(out[kept], alone, alone, what=f"the row of {length} tokens, padding of {filling}")
-        q, k, v = (
-            part.masked_fill(~real[:, None, :, None], filling).requires_grad_()
-            for part in random_qkv(len(LENGTHS), TOKENS)
-        )
+        _check_gradients(scheme, where, real[:, None, :, None], filling)
+
+
+def _check_gradients(scheme: Scheme, where: Geometry, real: Tensor, filling: float) -> None:
+    """Check outputs and gradients at padding, and that parameters have those of a padding of zeros."""
+    learned = [(name, p) for name, p in scheme.named_parameters() if p.requires_grad]
+
+    def gradients(filling: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+        parts = random_qkv(len(LENGTHS), TOKENS)
+        q, k, v = (part.masked_fill(~real, filling).requires_grad_() for part in parts)
         mixed = attention(scheme, q, k, v, where)
-        hidden = ~real[:, None, :, None]
-        zero = (mixed.masked_select(hidden) == 0).all()
-        assert zero, f"attention output at padding is not exactly 0, padding of {filling}"
-        for name, leaf in zip("qkv", torch.autograd.grad(mixed.square().sum(), (q, k, v)), strict=True):
-            assert leaf.isfinite().all(), f"the gradient of {name} is not finite, padding of {filling}"
-            assert (leaf.masked_select(hidden) == 0).all(), f"padding of {filling} gets a gradient in {name}"
+        inputs = q, k, v, *(p for _, p in learned)
+        given = torch.autograd.grad(mixed.square().sum(), inputs, allow_unused=True, materialize_grads=True)
+        return mixed, given
+
+    mixed, found = gradients(filling)
+    zero = (mixed.masked_select(~real) == 0).all()
+    assert zero, f"attention output at padding is not exactly 0, padding of {filling}"
+    for name, leaf in zip("qkv", found, strict=False):
+        assert leaf.isfinite().all(), f"the gradient of {name} is not finite, padding of {filling}"
+        assert (leaf.masked_select(~real) == 0).all(), f"padding of {filling} gets a gradient in {name}"
+    _, exact = gradients(0.0)
+    for (name, _), leaf, other in zip(learned, found[3:], exact[3:], strict=True):
+        assert_as_close(leaf, other, other, what=f"the gradient of the parameter {name}, padding of {filling}")
 
 
 def _alone(case: SchemeCase, where: Geometry, row: int) -> dict[str, Tensor]:
