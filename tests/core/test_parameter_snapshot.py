@@ -52,6 +52,30 @@ def test_changes_of_parameters_are_noticed(change):
     assert ParameterSnapshot(module).is_current()
 
 
+def test_changes_of_buffers_and_of_tensors_that_are_attributes_are_noticed():
+    module = nn.BatchNorm1d(3)
+    module.adapted = torch.zeros(3)
+    for change in (
+        lambda: module.running_mean.add_(1),
+        lambda: module.adapted.add_(1),
+        lambda: setattr(module, "adapted", torch.zeros(3)),
+        lambda: delattr(module, "adapted"),
+    ):
+        before = ParameterSnapshot(module)
+        assert before.is_current()
+        change()
+        assert not before.is_current()
+
+
+def test_a_large_tensor_that_is_not_contiguous_is_not_copied():
+    module = nn.Module()
+    module.mask = torch.zeros(1, 70, 70).expand(10**6, 70, 70)
+    before = ParameterSnapshot(module)
+    assert [x.entries for x in before._parameters] == [None]
+    module.mask = torch.zeros(3)
+    assert not before.is_current()
+
+
 def test_values_of_functional_call_are_noticed():
     module = nn.Linear(3, 3)
     before, seen = ParameterSnapshot(module), []

@@ -171,8 +171,10 @@ def confined_attention(call: AttentionCall) -> tuple[Outputs, WeightsAndSink]:
 
     Rows with a score that is NaN or infinite become NaN. They pass no gradient, which would be NaN for all keys.
     """
-    # taken for granted on a GPU, where reading a number would wait; unknown in transforms of torch.func
-    if on_gpu(call.q) or (has_free_values(call.q) and call.overflow_reason is None):
+    # taken for granted on a GPU, where reading a number would wait; unknown in transforms of torch.func, which may
+    # map over one of the three only
+    known = all(map(has_free_values, (call.q, call.k, call.v)))
+    if on_gpu(call.q) or (known and call.overflow_reason is None):
         return _attention_of(call, attention_scores(call))
     seen, lost = call.where.visible[:, None], []
 
@@ -274,9 +276,12 @@ def attention_weights(scores: Weights, visible: Visible, options: ScoreOptions) 
         return options.normaliser(scores, visible)
     scores = scores.masked_fill(~visible[:, None], float("-inf"))
     hidden = scores == float("-inf")
+    empty = hidden.all(-1, keepdim=True)
+    if options.sinks is not None:
+        sink = options.sink_scores(scores)
+        scores, empty = torch.cat([scores, sink], -1), empty & (sink == float("-inf"))
     # a row without visible keys is set to 0 before the softmax: masking its NaN afterwards would leave NaN gradients
-    scores = scores.masked_fill(hidden.all(-1, keepdim=True), 0.0)
-    scores = torch.cat([scores, options.sink_scores(scores)], -1) if options.sinks is not None else scores
+    scores = scores.masked_fill(empty, 0.0)
     return scores.softmax(-1)[..., : hidden.shape[-1]].masked_fill(hidden, 0.0)
 
 

@@ -127,6 +127,23 @@ class SchemeFormula(nn.Module):
         return finite_attention(AttentionCall(q, k, v, at, scale, 0.0, changed(options, sinks=sinks)))
 
 
+def undeclared_reason(call: AttentionCall) -> str | None:
+    """Return why gradients with respect to the scheme's parameters are not all that it needs; None if they are.
+
+    Backends that recompute the scheme in the backward pass differentiate it by its parameters. It may learn from
+    other tensors too: the projections of a layer (DeBERTa), an attribute that has taken the place of a parameter, an
+    attention mask with a gradient. So the first query is computed with parameters that have none.
+    """
+    if not torch.is_grad_enabled() or not call.q.shape[2]:
+        return None
+    rows, module = slice(0, 1), SchemeFormula(call.at.scheme)
+    fixed = {name: x.detach() for name, x in module.named_parameters()}
+    part = call.at.block(rows), call.scale, changed(call.score_options, sinks=None)
+    inputs = call.q[:, :, rows].detach(), call.k.detach(), call.v.detach()
+    learns = torch.func.functional_call(module, fixed, (part, *inputs)).requires_grad
+    return "the scheme learns from tensors that are not its parameters" if learns else None
+
+
 def _blocks(where: Geometry, q: Any) -> list[QueryBlock]:
     return query_blocks(where, max(1, MAX_BLOCK_SCORES // max(1, q.shape[0] * q.shape[1] * where.shape[1])))
 

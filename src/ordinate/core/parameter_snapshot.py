@@ -35,7 +35,7 @@ STEPS = _Steps()
 
 
 class _Parameter(NamedTuple):
-    """A parameter as it was.
+    """A parameter as it was, or another tensor of a module.
 
     Args:
         holder: dictionary of the module that has it.
@@ -43,11 +43,11 @@ class _Parameter(NamedTuple):
         value: the parameter.
         version: how often it had been changed in place.
         address: of its memory; 0: unknown.
-        entries: copy of its numbers, as bits; of a large one, of some.
+        entries: copy of its numbers, as bits; of a large one, of some; None: not compared.
         compared: whether they are compared each time on a CPU: few.
     """
 
-    holder: Mapping[str, Tensor | None]
+    holder: Mapping[str, Any]
     name: str
     value: Tensor
     version: int
@@ -56,9 +56,10 @@ class _Parameter(NamedTuple):
     compared: bool
 
     @classmethod
-    def of(cls, holder: Mapping[str, Tensor | None], name: str, x: Tensor) -> "_Parameter":
+    def of(cls, holder: Mapping[str, Any], name: str, x: Tensor) -> "_Parameter":
         """Note a parameter as it is."""
-        known = has_values(x)
+        # a large tensor that is not contiguous, such as an expanded mask, would be copied whole
+        known = has_values(x) and (x.is_contiguous() or x.numel() <= MAX_COMPARED)
         compared = known and _is_plain(x) and x.numel() <= MAX_COMPARED
         return cls(holder, name, x, _version(x), _address(x), _entries(x).clone() if known else None, compared)
 
@@ -78,7 +79,9 @@ class _Parameter(NamedTuple):
 
 
 class ParameterSnapshot:
-    """The parameters of a module at one time.
+    """The parameters of a module at one time, its buffers, and tensors that are its attributes.
+
+    A tensor is an attribute where it has taken the place of a parameter, as the sum of a weight and an adapter.
 
     Assigned, moved and replaced parameters are noticed, operations in place, and steps of optimisers. What is written
     through `.data` outside of an optimiser (`p.data.mul_(2)`) is noticed in parameters of up to 4096 numbers on a
@@ -91,10 +94,11 @@ class ParameterSnapshot:
     def __init__(self, module: nn.Module) -> None:
         self._steps = STEPS.taken
         self._parameters = [
-            _Parameter.of(part._parameters, name, x)
+            _Parameter.of(holder, name, x)
             for part in module.modules()
-            for name, x in part._parameters.items()
-            if x is not None
+            for holder in (part._parameters, part._buffers, vars(part))
+            for name, x in holder.items()
+            if isinstance(x, Tensor)
         ]
 
     def is_current(self) -> bool:

@@ -13,7 +13,7 @@ from ordinate.core.checks import need_fraction, need_positive
 from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import KVCache, Mixer, check_heads
-from ordinate.ops.linear_layer import Linear, linear
+from ordinate.ops.linear_layer import Linear, linear, weight_and_bias
 from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
 
 
@@ -171,8 +171,9 @@ class AttentionProjections(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _part(self, x: Tokens, rows: slice) -> Queries:
-        bias = None if self.project.bias is None else self.project.bias[rows]
-        return self.split_heads(self._clipped(linear(x, self.project.weight[rows], bias)))
+        weight, bias = weight_and_bias(self.project)
+        bias = None if bias is None else bias[rows]
+        return self.split_heads(self._clipped(linear(x, weight[rows], bias)))
 
     def _clipped(self, projected: Tokens) -> Tokens:
         return projected if self.clip_qkv is None else projected.clamp(-self.clip_qkv, self.clip_qkv)

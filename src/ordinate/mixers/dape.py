@@ -12,6 +12,7 @@ from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values
 from ordinate.core.tensors import in_float64, on_device
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 from ordinate.ops.distance import distance
+from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed, Scheme
 
 
@@ -95,6 +96,7 @@ class _AdaptedBias(Scheme):
         return _each_pair(leaky_relu(_each_pair(torch.cat([scores, prior], 1), self.inner)), self.outer)
 
 
-def _each_pair(x: Float[Tensor, "b inputs i j"], layer: nn.Linear) -> Float[Tensor, "b outputs i j"]:
-    made = (layer.weight.to(x.dtype) @ x.flatten(2)).unflatten(2, x.shape[2:])
-    return made + layer.bias.to(x.dtype)[:, None, None]
+def _each_pair(x: Float[Tensor, "b inputs i j"], layer: nn.Module) -> Float[Tensor, "b outputs i j"]:
+    weight, bias = weight_and_bias(layer)
+    made = (weight.to(x.dtype) @ x.flatten(2)).unflatten(2, x.shape[2:])
+    return made if bias is None else made + bias.to(x.dtype)[:, None, None]

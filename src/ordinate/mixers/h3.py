@@ -17,6 +17,7 @@ from ordinate.core.tensors import at_least_float32, without_autocast
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._ssm_kernel import INITIAL_STEPS, DiagonalFilter
+from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed
 
 Columns = Float[Tensor, "b width n"]
@@ -156,6 +157,8 @@ class H3(SequenceMixer[H3State]):
         return rearrange(y, "h b d n -> b (h d) n"), memory
 
 
-def _columns(layer: nn.Linear, x: Tokens) -> Float[Tensor, "b outputs n"]:
+def _columns(layer: nn.Module, x: Tokens) -> Float[Tensor, "b outputs n"]:
     """Output of a linear layer with time as the last axis, along which the filters run."""
-    return torch.baddbmm(layer.bias[None, :, None], layer.weight.expand(len(x), -1, -1), x.mT)
+    weight, bias = weight_and_bias(layer)
+    made = weight.new_zeros(1) if bias is None else bias[None, :, None]
+    return torch.baddbmm(made, weight.expand(len(x), -1, -1), x.mT)

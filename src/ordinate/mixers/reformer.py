@@ -16,6 +16,7 @@ from ordinate.core.tensors import autocasts, without_autocast
 from ordinate.mixers._mixer import MixerState, check_heads
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.hashing import CandidatePairs, chunked_lsh_attention, dense_lsh_attention, hash_buckets
+from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed
 
 # with more buckets than this, a bucket is a pair of two smaller hashes, which needs fewer directions
@@ -130,9 +131,10 @@ class Reformer(SequenceMixer[ReformerState]):
     @torch.no_grad()
     def _unrounded(self, x: Tokens) -> Queries:
         """Queries that autocast has not rounded, to hash: near the boundary of a bucket rounding would change it."""
-        weight = self.project.weight[: x.shape[2]]
+        weight, bias = weight_and_bias(self.project)
         wide = torch.promote_types(weight.dtype, torch.float32)
-        return rearrange(linear(x.to(wide), weight.to(wide)), "b n (h d) -> b h n d", h=self.heads)
+        made = linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
+        return rearrange(made[..., : x.shape[2]], "b n (h d) -> b h n d", h=self.heads)
 
     @property
     def _few(self) -> int:

@@ -7,7 +7,7 @@ from ordinate.core.checks import need, need_known
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import ALL_HOOKS, KVCache, UsesProjections
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
-from ordinate.ops.linear_layer import Linear
+from ordinate.ops.linear_layer import Linear, weight_and_bias
 from ordinate.ops.relative import Projection
 from ordinate.schemes._scheme import Placed
 
@@ -87,10 +87,10 @@ class Softmax(AttentionMixer):
             came,
             "drop kv_heads",
         )
-        weights, bias = self.project.weight.split(self.widths), self.project.bias
-        biases = (None, None, None) if bias is None else bias.split(self.widths)
+        weight, bias = weight_and_bias(self.project)
+        weights, biases = weight.split(self.widths), (None, None, None) if bias is None else bias.split(self.widths)
         query, key = (
-            Projection(weight, bias) if other is None else Projection(other.weight, other.bias)
+            Projection(weight, bias) if other is None else Projection(*weight_and_bias(other))
             for weight, bias, other in zip(weights[:2], biases[:2], own, strict=True)
         )
         return Placed(given.bind_projections(query, key), at.where)

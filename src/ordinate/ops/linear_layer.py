@@ -1,5 +1,7 @@
 """Linear layer with a fast path for few tokens, as in decoding."""
 
+from typing import cast
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -39,6 +41,24 @@ class Linear(nn.Linear):
     def forward(self, input: Float[Tensor, "*any inner"]) -> Float[Tensor, "*any outer"]:
         """Return x W^T + b."""
         return linear(input, self.weight, self.bias)
+
+
+def weight_and_bias(layer: nn.Module) -> tuple[Float[Tensor, "outer inner"], Float[Tensor, " outer"] | None]:
+    """Return the matrix W and the bias b of a layer that computes x W^T + b.
+
+    A module in the place of `torch.nn.Linear` may compute more than its `weight` says, as an adapter (LoRA) does. Its
+    matrix is what it makes of the unit vectors.
+
+    Args:
+        layer: a linear layer, or a module in its place, with `in_features`.
+    """
+    plain = type(layer).forward in (nn.Linear.forward, Linear.forward) and "forward" not in vars(layer)
+    if isinstance(layer, nn.Linear) and plain:
+        return layer.weight, layer.bias
+    like = next(x for x in layer.parameters() if x.is_floating_point())
+    unit = torch.eye(cast(int, layer.in_features), dtype=like.dtype, device=like.device)
+    bias = layer(torch.zeros_like(unit[:1]))
+    return (layer(unit) - bias).mT, bias[0]
 
 
 def _few(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from ordinate.core.tensors import in_float64
+from ordinate.ops.linear_layer import weight_and_bias
 
 
 class Pieces(NamedTuple):
@@ -56,7 +57,7 @@ class LogBias(NamedTuple):
         return self.pieces.at(z)
 
 
-def mlp_pieces(inner: nn.Linear, outer: nn.Linear) -> Pieces:
+def mlp_pieces(inner: nn.Module, outer: nn.Module) -> Pieces:
     """Return the pieces of f(z) = U relu(w z + c) + d, in float64.
 
     Unit k is on, and adds U_k (w_k z + c_k), on all pieces after its kink if w_k > 0, before it if w_k < 0, and
@@ -67,9 +68,10 @@ def mlp_pieces(inner: nn.Linear, outer: nn.Linear) -> Pieces:
         inner: w and c.
         outer: U and d.
     """
-    w, u = in_float64(inner.weight[:, 0]), in_float64(outer.weight)
-    c = torch.zeros_like(w) if inner.bias is None else in_float64(inner.bias)
-    d = u.new_zeros(len(u)) if outer.bias is None else in_float64(outer.bias)
+    (w, c), (u, d) = weight_and_bias(inner), weight_and_bias(outer)
+    w, u = in_float64(w[:, 0]), in_float64(u)
+    c = torch.zeros_like(w) if c is None else in_float64(c)
+    d = u.new_zeros(len(u)) if d is None else in_float64(d)
     kinks = (-c / w).detach().masked_fill(w == 0, float("inf"))
     knots, order = kinks.sort()
     rank = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))

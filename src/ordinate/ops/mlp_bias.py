@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from ordinate.core.tensors import has_free_values, in_float64, on_device
 from ordinate.ops.double_backward import gradients, in_one, untraceable
+from ordinate.ops.linear_layer import weight_and_bias
 
 # columns of a tile, on whose range `_Network.straight` decides which units are linear
 TILE_COLUMNS = 256
@@ -18,7 +19,7 @@ TILE_COLUMNS = 256
 
 def mlp(
     x: Float[Tensor, "*any inputs"],
-    layers: Sequence[nn.Linear],
+    layers: Sequence[nn.Module],
     activation: Callable[[Tensor], Tensor],
     norms: Sequence[nn.LayerNorm] = (),
 ) -> Float[Tensor, "*any outputs"]:
@@ -37,7 +38,8 @@ def mlp(
     for place, layer in enumerate(layers):
         if place > 0:
             x = activation(_normed(x, norms[place - 1]) if norms else x)
-        x = functional.linear(x, in_float64(layer.weight), None if layer.bias is None else in_float64(layer.bias))
+        weight, bias = weight_and_bias(layer)
+        x = functional.linear(x, in_float64(weight), None if bias is None else in_float64(bias))
     return x
 
 
@@ -46,7 +48,7 @@ def _normed(x: Float[Tensor, "*any d"], norm: nn.LayerNorm) -> Float[Tensor, "*a
 
 
 def scalar_relu_mlp(
-    x: Float[Tensor, "b i j"], inner: nn.Linear, outer: nn.Linear, dtype: torch.dtype
+    x: Float[Tensor, "b i j"], inner: nn.Module, outer: nn.Module, dtype: torch.dtype
 ) -> Float[Tensor, "b outputs i j"]:
     """MLP with a scalar input, one hidden layer and ReLU, at many points; computed in float64.
 
@@ -62,15 +64,14 @@ def scalar_relu_mlp(
         outer: U and d.
         dtype: dtype of the result.
     """
+    (w, c), (u, d) = weight_and_bias(inner), weight_and_bias(outer)
     # on a GPU, finding the units that are linear would wait for the device
     if not has_free_values(x) or untraceable(x):
         made = mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1)
-        return on_device(made, dtype, inner.weight.device)
-    inner_bias = inner.weight.new_zeros(inner.weight.shape[0]) if inner.bias is None else inner.bias
-    outer_bias = outer.weight.new_zeros(outer.weight.shape[0]) if outer.bias is None else outer.bias
-    numbers = (inner.weight[:, 0], inner_bias, outer.weight, outer_bias)
-    made = _OfOneNumber.apply(x, dtype, *(in_float64(number) for number in numbers))
-    return on_device(made, dtype, inner.weight.device)
+        return on_device(made, dtype, u.device)
+    c, d = (y.new_zeros(len(y)) if own is None else own for y, own in ((w, c), (u, d)))
+    made = _OfOneNumber.apply(x, dtype, *(in_float64(number) for number in (w[:, 0], c, u, d)))
+    return on_device(made, dtype, u.device)
 
 
 class _OfOneNumber(torch.autograd.Function):

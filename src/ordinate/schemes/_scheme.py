@@ -231,7 +231,7 @@ class Placed:
         # functools.cached_property takes a lock, which torch.compile cannot trace
         self._made: dict[Hashable, Any] = {}
         self._embedded = False
-        self._last_embedded: Callable[[], Tensor | None] = lambda: None
+        self._last_embedded: Callable[[], Tensor | None] = _no_tokens
         self._snapshot: ParameterSnapshot | None = None
 
     def __repr__(self) -> str:
@@ -242,14 +242,20 @@ class Placed:
     def _repr_html_(self) -> str:
         return scheme_html(self.scheme) + self.where._repr_html_()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy has parameters of its own: what was computed from these is left out
+        return {**vars(self), "_made": {}, "_snapshot": None, "_last_embedded": _no_tokens}
+
     def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
         """Compute a result that depends on positions alone at the first call, and return the cached one later.
 
         Raises:
-            ValueError: a parameter of the scheme has changed since the first call, by an optimiser step for example.
+            ValueError: a parameter, buffer or tensor attribute of the scheme has changed since the first call, by an
+                optimiser step for example.
         """
         # made without gradients, as in a validation pass, it does not serve for training
-        key = (name, False if torch.compiler.is_compiling() else self._learns())
+        mode = (False, False) if torch.compiler.is_compiling() else (torch.is_grad_enabled(), self._learns())
+        key = (name, *mode)
         if key not in self._made:
             self._made[key] = stored(make)
         return self._made[key]
@@ -367,3 +373,7 @@ class Placed:
         block = Placed(self.scheme, self.where.block(queries, keys))
         block._embedded = self._embedded
         return block
+
+
+def _no_tokens() -> None:
+    """Stand for a reference to the tokens that `Placed.embed` returned, before its first call."""

@@ -96,6 +96,7 @@ class Alibi(Scheme):
         self.axes = (1, 2) if direction == "both" else (1,)
         first = alibi_slopes(count // 2 if direction == "split_heads" else count, rule, min_slope_exponent)
         self.initial_slopes = first * 2 if direction == "split_heads" else first
+        self._trainable = trainable
         if trainable:
             rows = 2 if direction == "separate" else 1
             self.log_slopes = nn.Parameter(torch.tensor([self.initial_slopes] * rows).log())
@@ -105,10 +106,6 @@ class Alibi(Scheme):
         """Slope of each head, for past keys if there are two [nats per token]: flash-attention's `alibi_slopes`."""
         rest = [0.0] * (self.heads - len(self.initial_slopes))
         return (in_float64(self.log_slopes[0]).exp().tolist() if self._trainable else self.initial_slopes) + rest
-
-    @property
-    def _trainable(self) -> bool:
-        return "log_slopes" in self._parameters
 
     def bias(self, where: Geometry) -> Bias:
         offset = where.offset

@@ -13,6 +13,7 @@ from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Positions, Queries
 from ordinate.ops.buckets import signed_log_buckets
+from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.ops.relative import Projection, RelativeVectors, RowIndex, chosen_rows, gather_products
 from ordinate.schemes._scheme import Scheme
 
@@ -159,14 +160,15 @@ class Deberta(Scheme):
         """Offset from which on all have one row."""
         return math.inf if self.unordered else self.max_distance
 
-    def _vectors(self, project: nn.Linear | Projection, dtype: torch.dtype) -> Float[Tensor, "h rows d"]:
+    def _vectors(self, project: nn.Module | Projection, dtype: torch.dtype) -> Float[Tensor, "h rows d"]:
         wide = torch.promote_types(dtype, torch.float32)
-        bias = None if project.bias is None else project.bias.to(wide)
+        weight, bias = project if isinstance(project, Projection) else weight_and_bias(project)
+        bias = None if bias is None else bias.to(wide)
         table, norm = self.table.to(wide), self.norm
         if norm is not None:
             sizes = list(norm.normalized_shape)
             table = nn.functional.layer_norm(table, sizes, norm.weight.to(wide), norm.bias.to(wide), norm.eps)
-        vectors = nn.functional.linear(table, project.weight.to(wide), bias)
+        vectors = nn.functional.linear(table, weight.to(wide), bias)
         return vectors.unflatten(-1, (-1, self.head_width)).transpose(0, 1)
 
     def _rows(self, where: Geometry) -> tuple[RowIndex, RowIndex]:

@@ -11,6 +11,7 @@ from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
 from ordinate.core.tensors import in_float64, on_device
+from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.ops.mlp_bias import mlp
 from ordinate.schemes._scheme import Scheme
 
@@ -112,11 +113,11 @@ class LogMlp(Scheme):
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in inner if normed)
 
     def bias(self, where: Geometry) -> Bias:
-        layers, norms = cast(list[nn.Linear], list(self.layers)), cast(list[nn.LayerNorm], list(self.norms))
+        layers, norms = list(self.layers), cast(list[nn.LayerNorm], list(self.norms))
         made = mlp(self._coordinates(where.offset), layers, self.activation, norms)
         if self.bounded:
             made = 16 * made.sigmoid()
-        wide = torch.promote_types(layers[0].weight.dtype, torch.float32)
+        wide = torch.promote_types(weight_and_bias(layers[0])[0].dtype, torch.float32)
         return on_device(made.permute(0, 3, 1, 2), wide, where.q_pos.device)
 
     def _coordinates(self, offset: Real[Tensor, "#b i j axes"]) -> Float[Tensor, "#b i j axes"]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, finite_attention
-from ordinate.attention._double_backward import SchemeFormula, scheme_formula
+from ordinate.attention._double_backward import SchemeFormula, scheme_formula, undeclared_reason
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_gpu
 from ordinate.core.geometry import Geometry
@@ -47,7 +47,7 @@ class CustomFormula(Backend):
             return "dropout is not supported"
         if call.num_pairs <= MAX_BLOCK_SCORES:
             return f"there are no more than {MAX_BLOCK_SCORES} scores, which fit in one block"
-        return call.overflow_reason
+        return call.overflow_reason or undeclared_reason(call)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""

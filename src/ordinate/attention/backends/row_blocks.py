@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions, few_head_pairs
-from ordinate.attention._double_backward import scheme_formula
+from ordinate.attention._double_backward import scheme_formula, undeclared_reason
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
@@ -48,7 +48,7 @@ class RowBlocks(Backend):
             return "dropout is not supported"
         if call.num_pairs < MIN_PAIRS:
             return f"there are fewer than {MIN_PAIRS} query-key pairs"
-        return call.overflow_reason
+        return call.overflow_reason or undeclared_reason(call)
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave short texts to the plain formula, until the memory of all their pairs counts."""
