@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+# Triton compiles apart for numbers and addresses that this divides
+ALIGNED = 16
 # tiles of keys that a program of the decoding kernel reads
 CHUNK_TILES = 4
 
