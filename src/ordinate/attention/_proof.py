@@ -102,7 +102,12 @@ class Proofs:
             return UNTESTED
         # what is found here is not asked for again, not even by the computation itself
         self.known[key] = "it is being tested"
-        self.known[key] = self._tested(backend, form, call)
+        try:
+            self.known[key] = self._tested(backend, form, call)
+        except BaseException:
+            # an interrupt says nothing about the backend
+            del self.known[key]
+            raise
         return self.known[key]
 
     def is_proved(self, form: Form, device: torch.device) -> bool:
