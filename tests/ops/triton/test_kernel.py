@@ -152,3 +152,13 @@ def test_of_amds_gpus_mi300_has_configurations(name, kind, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName=name))
     assert device_class(torch.device("cuda")) == kind
     assert (kind in TILES) == (kind == "cdna")
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind"),
+    [((8, 0), "ampere"), ((8, 9), "ampere"), ((9, 0), "hopper"), ((10, 0), "blackwell"), ((12, 0), "ampere")],
+)
+def test_nvidias_gpus_are_classed_by_instructions_and_shared_memory(capability, kind, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert device_class(torch.device("cuda")) == kind
