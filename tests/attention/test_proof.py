@@ -93,6 +93,16 @@ class WrongSumOfExponentials(Right):
         return self.run(call), torch.zeros(call.q.shape[:3])
 
 
+class Interrupted(Right):
+    """Right, but for a user who loses patience with the first test."""
+
+    def run(self, call):
+        self.runs += 1
+        if self.runs == 1:
+            raise KeyboardInterrupt
+        return reference_attention(call)
+
+
 @pytest.fixture
 def chosen(monkeypatch, tmp_path):
     """Install a fake backend before all others; returns it, as chosen on a pretended GPU."""
@@ -164,6 +174,16 @@ def test_a_backend_that_does_not_agree_is_refused_with_one_warning_and_the_next_
         out = attend(q, k, v, scheme.at(where))
         assert fake.runs == runs
     assert torch.allclose(out, attend(q, k, v, scheme.at(where), backend="reference"), atol=1e-5)
+
+
+def test_a_test_that_is_interrupted_is_made_anew(chosen):
+    fake, where = chosen(Interrupted), Geometry.causal(9)
+    q, k, v = inputs(where)
+    with as_if_on("cuda"):
+        with pytest.raises(KeyboardInterrupt):
+            explain(q, k, v, t5().at(where))
+        assert explain(q, k, v, t5().at(where)).backend == "fake"
+    assert fake.runs == 2
 
 
 def test_a_wrong_log_sum_exp_is_found_where_no_gradients_are_asked_for(chosen):

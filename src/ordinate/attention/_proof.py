@@ -102,7 +102,12 @@ class Proofs:
             return UNTESTED
         # what is found here is not asked for again, not even by the computation itself
         self.known[key] = "it is being tested"
-        self.known[key] = self._tested(backend, form, call)
+        try:
+            self.known[key] = self._tested(backend, form, call)
+        except BaseException:
+            # an interrupt says nothing about the backend
+            del self.known[key]
+            raise
         return self.known[key]
 
     def is_proved(self, form: Form, device: torch.device) -> bool:
@@ -164,9 +169,9 @@ def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) 
     The first call of a form (dtype, head widths, scheme, structure, options, gradients) computes a small case with
     the backend and with the reference formula. Where they disagree, or the backend fails, that is the reason, with
     one warning. Proofs are held by the process, and stored for later ones in the user's cache folder, by the names
-    and versions of device, PyTorch, Triton and CUDA, and a digest of the code. While torch.compile traces, or a CUDA
-    graph is captured, nothing is computed: only earlier proofs count. The first form without one that either meets
-    has a warning.
+    and versions of device, PyTorch, Triton, CUDA and cuDNN, and a digest of the code. While torch.compile traces, or
+    a CUDA graph is captured, nothing is computed: only earlier proofs count. The first form without one that either
+    meets has a warning.
 
     Args:
         name: name of the backend.

@@ -53,7 +53,8 @@ class ProofStore:
         if self.folder is None:
             return False
         path = self._path(facts)
-        with suppress(OSError, ValueError):
+        # a damaged file is none; brackets without end exceed the recursion limit
+        with suppress(OSError, ValueError, RecursionError):
             return is_private(path) and json.loads(path.read_text(encoding="utf-8")) == _plain(facts)
         return False
 
@@ -81,6 +82,8 @@ def environment(device: torch.device) -> dict[str, Any] | None:
         "torch": torch.__version__,
         "triton": _version("triton"),
         "cuda": torch.version.cuda,
+        # of near_far's far keys; it can be another than the one that PyTorch came with
+        "cudnn": torch.backends.cudnn.version(),
         "hip": torch.version.hip,
         "code": _code_digest(),
     }

@@ -18,8 +18,7 @@ from ordinate.ops.triton import tiles
 from ordinate.schemes._fast_forms import reach_of, vectors_of
 from ordinate.schemes._scheme import Placed
 
-# Triton compiles apart for numbers that this divides
-ALIGNED = 16
+ALIGNED = tiles.ALIGNED
 # tokens of a case, and keys before the first query where there are some, the first that the scheme supports. The last
 # tile of 32, 64 or 128 tokens has 16, or one where `ALIGNED` does not divide the number of tokens: so narrow windows
 # hold whole tiles wherever they can. Short tables of positions allow the short ones alone

@@ -51,6 +51,22 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, tokens):
     assert_agrees(SCHEMES[name](), Geometry.causal(tokens), inputs(tokens), backend="near_far")
 
 
+def transposed(tokens):
+    """Inputs whose channels are not contiguous."""
+    return [x.detach().mT.contiguous().mT.requires_grad_() for x in inputs(tokens)]
+
+
+@pytest.mark.parametrize("name", ["t5", "shaw"])
+def test_channels_need_not_be_contiguous(name):
+    assert_agrees(SCHEMES[name](), Geometry.causal(40), transposed(40), backend="near_far")
+
+
+def test_a_mutant_that_gives_pytorch_other_strides_is_killed(monkeypatch, tmp_path):
+    mutate("near_far", "(contiguous_channels(x) for x in given[:3])", "given[:3]", monkeypatch, tmp_path)
+    with pytest.raises(AssertionError):
+        test_channels_need_not_be_contiguous("t5")
+
+
 @pytest.mark.parametrize("make", [lambda: T5(heads=4, buckets=8, max_distance=12), SCHEMES["shaw"]])
 def test_second_gradients_agree(make):
     assert_second_gradients_agree("near_far", drawn(make()), Geometry.causal(23), torch.float32)

@@ -78,7 +78,7 @@ def test_the_kernels_for_vectors_by_offset_agree_with_the_reference():
     assert " passed" in pytest_of(INTERPRETED.with_name("triton_content_interpreted.py"), "-k", chosen)
 
 
-# all of the three files in pieces, mutants included
+# all of the four files in pieces, mutants included
 GRIDS = ("reference_forward", "caps_and_sinks", "mutant")
 PIECES = [
     *(("triton", grid) for grid in GRIDS),
@@ -87,6 +87,8 @@ PIECES = [
     ("triton_decode", "not mutant"),
     ("triton_content", "mutant"),
     ("triton_content", "not mutant"),
+    ("near_far", "mutant"),
+    ("near_far", "not mutant"),
 ]
 
 

@@ -55,6 +55,33 @@ for back in (False, True):
 print(json.dumps([triton.__version__, orders]))
 """
 
+# the join of near and far keys: what its kernel does, in order
+JOIN_ORDER = """
+import json, re, sys
+from pathlib import Path
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from benchmarks.gpu_code.compiler import Device
+from ordinate.ops.triton import attention, kernel
+from ordinate.ops.triton.bands import Vectors
+
+path, orders = Path(sys.argv[1]), []
+kernels = {"__name__": "ordinate.ops.triton.near_far"}
+exec(compile(path.read_text(), path, "exec"), kernels)
+
+def launch(function, grid, arguments, options):
+    made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+    orders.append(" ".join(re.findall(r"tt[.](?:load|store)|barrier", made.asm["ttgir"])))
+
+kernels["launch"] = launch
+triton.runtime.driver.set_active(Device(0, GPUTarget("cuda", 90, 32)))
+q, lse, table = torch.zeros(1, 2, 256, 64, dtype=torch.bfloat16), torch.zeros(1, 2, 256), torch.zeros(2, 129)
+given = attention.Problem(q, q, q, table, *4 * [None], True, 0, 0, 128, True, 0.1, 0.0)
+farther = q[:, :, 128:].contiguous(), lse[:, :, 128:].contiguous()
+kernels["join"](attention.describe(given), Vectors(*4 * [None]), farther, (q.clone(), lse))
+print(json.dumps([triton.__version__, orders]))
+"""
+
 # of all kernels, for each GPU and size of a head: Hopper has others for near keys
 CONFIGURATIONS = {
     (architecture, channels): count + (9 if (architecture, channels) == ("sm_90", "64") else 0)
@@ -149,6 +176,8 @@ def test_the_committed_table_is_of_these_configurations(architecture):
     code = {"registers", "stack", "shared", "products", "faults"}
     rows = newest["kernels"] if amd else newest["architectures"][architecture]
     assert not amd or not [row for row in rows if row["stack"] > most_spilled_by_amd(row)]
+    # RTX GPUs, which take the tiles of sm_80, have 99 KiB
+    assert architecture != "sm_80" or max(row["shared"] for row in rows) <= 99 * 1024
     held = [{name: value for name, value in row.items() if name not in code} for row in rows]
     assert printed("-c", LISTED, architecture, *(CHANNELS[:2] if amd else CHANNELS)) == held
 
@@ -223,6 +252,22 @@ def test_the_scan_over_chunks_reads_what_it_stored_after_a_barrier_and_multiplie
         _, orders = printed("-c", ORDER, str(path), before=before)
         right = "tt.load tt.store tt.load barrier tt.load tt.load tt.dot tt.store"
         assert [order == right for order in orders] == [text is source] * 2
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+@pytest.mark.parametrize(
+    "before", [pytest.param([], id="newest"), pytest.param([OLDEST], id="oldest", marks=with_oldest)]
+)
+def test_the_join_of_near_and_far_keys_replaces_their_log_sum_exp_after_a_barrier(before, tmp_path):
+    # Triton loads it once for the rows of the output and once to replace it, by other threads
+    source = (ROOT / "src/ordinate/ops/triton/near_far.py").read_text(encoding="utf-8")
+    barrier, path = "    tl.debug_barrier()\n", tmp_path / "near_far.py"
+    assert source.count(barrier) == 1
+    for text in (source, source.replace(barrier, "")):
+        path.write_text(text, encoding="utf-8")
+        _, (order,) = printed("-c", JOIN_ORDER, str(path), before=before)
+        assert order.endswith("tt.load tt.load tt.store barrier tt.store") == (text is source)
 
 
 def test_a_table_has_configurations_for_all_channels_and_types():

@@ -102,6 +102,24 @@ def test_other_inputs_are_refused_with_a_reason(turning):
 
 
 @installed
+@pytest.mark.parametrize(("channel", "copied"), [(1, False), (2**26, False), (2**27, True)])
+def test_channels_so_far_apart_that_offsets_overflow_are_copied(channel, copied, monkeypatch):
+    from ordinate.ops.triton import rotate as kernels
+
+    given = []
+    monkeypatch.setattr(
+        kernels, "rotate", lambda *tensors, **rest: given.extend((*tensors[:2], *rest.get("other", ())))
+    )
+    x, wave = torch.empty_strided((1, 2, 3, 16), (6, 3, 1, channel), device="meta"), torch.ones(1, 1, 3, 8)
+    rotation.rotate(x, wave, wave, interleaved=False, back=False)
+    rotation.rotate_both(x, x, wave, wave, interleaved=False, back=False)
+    assert len(given) == 6
+    assert [one.stride(3) for one in given[::2]] == 3 * [1 if copied else channel]
+    # nor are results as far apart
+    assert all(16 * one.stride(3) < 2**31 for one in given)
+
+
+@installed
 @pytest.mark.extended
 def test_the_kernel_agrees_with_the_formula_pair_by_pair():
     interpret_tests("rotation_interpreted.py")

@@ -9,8 +9,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ordinate.ops.triton.tiles import ALIGNED
+
 # fused multiply-add is off by default from Triton 3.10 on
 OPTIONS = {"enable_fp_fusion": True}
+# offsets within a tile, of at most 128 tokens, have 32 bits
+MAX_ROW = 2**31 // 256
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -56,8 +60,9 @@ class Strided(NamedTuple):
 
 
 def matrix(x: Tensor) -> Matrix:
-    """Describe a tensor whose channels are contiguous."""
-    return Matrix(x, *x.stride()[:3])
+    """Describe a tensor that is laid out as `contiguous_channels` leaves it."""
+    # the stride of an axis of one entry may be any number, and Triton compiles apart for some
+    return Matrix(x, *(0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride(), strict=False)))
 
 
 def shared(x: Tensor) -> Strided:
@@ -80,8 +85,17 @@ def address(x, batch, head, i):
 
 
 def contiguous_channels(x: Tensor) -> Tensor:
-    """Return the tensor itself if its channels are contiguous, else a copy."""
-    return x if x.stride(3) == 1 else x.contiguous()
+    """Return the tensor itself if the kernels read it as they read a contiguous one, else a contiguous copy.
+
+    Its channels must be contiguous, and its tokens so near to each other that offsets within a tile have 32 bits. Of
+    heads whose number of channels 16 divides, the address [bytes] and all strides [numbers] must be multiples of 16:
+    for others Triton compiles other code, which no proof has seen, and which loads one number at a time.
+    """
+    strides = [stride for size, stride in zip(x.shape[:3], x.stride(), strict=False) if size > 1]
+    fits = (x.stride(3) == 1 and x.stride(2) <= MAX_ROW) or x.is_contiguous()
+    if x.shape[3] % ALIGNED == 0:
+        fits = fits and x.data_ptr() % ALIGNED == 0 and not any(stride % ALIGNED for stride in strides)
+    return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def for_amd(options: Mapping[str, int]) -> dict[str, int]:

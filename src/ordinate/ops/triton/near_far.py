@@ -84,8 +84,9 @@ def far_gradients(gradient: Tensor, given: Problem, out: Tensor, norm: Tensor) -
 
 
 def _shifted(given: Problem) -> tuple[Tensor, Tensor, Tensor]:
-    reach = given.origin
-    return given.q[:, :, reach:], given.k[:, :, :-reach], given.v[:, :, :-reach]
+    # PyTorch's kernels, called by name, neither check nor copy tensors whose channels are not contiguous
+    reach, (q, k, v) = given.origin, (contiguous_channels(x) for x in given[:3])
+    return q[:, :, reach:], k[:, :, :-reach], v[:, :, :-reach]
 
 
 def join(ready: Prepared, vectors: Vectors, farther: tuple[Tensor, Tensor], made: tuple[Tensor, Tensor]) -> None:
@@ -129,4 +130,6 @@ def add_far(given, made, inputs, reach, where, FORM: tl.constexpr):
         other += load_vector(vectors.carried, head, 0, FORM, True)[None, :]
     sum = mine * tl.exp2(near - total)[:, None] + other * tl.exp2(farther - total)[:, None]
     store_tile(base(out, batch, head), out.row, reach + begin, where.queries, sum, FORM, True)
+    # Triton may load `near` once for each layout that needs it: other threads must have theirs
+    tl.debug_barrier()
     tl.store(place, total, mask=i < rows)

@@ -59,6 +59,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, back: bool
     # imports Triton
     from ordinate.ops.triton import rotate as kernels
 
+    x = _near_channels(x)
     out = torch.empty_like(x)
     kernels.rotate(x, out, cos, sin, interleaved=interleaved, back=back)
     return out
@@ -79,9 +80,15 @@ def rotate_both(
     """
     from ordinate.ops.triton import rotate as kernels
 
+    q, k = _near_channels(q), _near_channels(k)
     made = torch.empty_like(q), torch.empty_like(k)
     kernels.rotate(q, made[0], cos, sin, interleaved=interleaved, back=back, other=(k, made[1]))
     return made
+
+
+def _near_channels(x: Tensor) -> Tensor:
+    """Return the tensor itself if offsets between a token's channels have 32 bits, as in the kernel, else a copy."""
+    return x if x.shape[3] * x.stride(3) < 2**31 else x.contiguous()
 
 
 def unusable_reason(x: Tensor, cos: Tensor, *, interleaved: bool, plain: Plain, both: bool = False) -> str | None:

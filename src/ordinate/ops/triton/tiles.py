@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+# Triton compiles apart for numbers and addresses that this divides
+ALIGNED = 16
 # tiles of keys that a program of the decoding kernel reads
 CHUNK_TILES = 4
 
@@ -173,7 +175,8 @@ def device_class(device: torch.device) -> str:
     if torch.version.hip is not None:
         return "cdna" if torch.cuda.get_device_properties(device).gcnArchName.startswith("gfx942") else "amd"
     major, _ = torch.cuda.get_device_capability(device)
-    return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
+    # Blackwell's RTX GPUs (12) have the instructions of Ampere, and less shared memory than the tiles of a B200 take
+    return {9: "hopper", 10: "blackwell", 11: "blackwell"}.get(major, "ampere")
 
 
 def most_channels(given: dict[str, dict[int, dict[int, Any]]], kind: str, dtype: torch.dtype) -> int:
