@@ -52,13 +52,12 @@ def test_changes_of_parameters_are_noticed(change):
     assert ParameterSnapshot(module).is_current()
 
 
-def test_changes_of_buffers_and_of_tensors_that_are_attributes_are_noticed():
+def test_changes_of_saved_buffers_and_of_attributes_with_gradients_are_noticed():
     module = nn.BatchNorm1d(3)
-    module.adapted = torch.zeros(3)
+    module.adapted = module.weight + 1
     for change in (
         lambda: module.running_mean.add_(1),
-        lambda: module.adapted.add_(1),
-        lambda: setattr(module, "adapted", torch.zeros(3)),
+        lambda: setattr(module, "adapted", module.weight + 2),
         lambda: delattr(module, "adapted"),
     ):
         before = ParameterSnapshot(module)
@@ -67,9 +66,18 @@ def test_changes_of_buffers_and_of_tensors_that_are_attributes_are_noticed():
         assert not before.is_current()
 
 
+def test_caches_may_be_replaced():
+    module = nn.Module()
+    module.register_buffer("cosines", torch.zeros(3), persistent=False)
+    module.slopes = torch.zeros(3)
+    before = ParameterSnapshot(module)
+    module.cosines, module.slopes = torch.zeros(4), torch.zeros(4)
+    assert before.is_current()
+
+
 def test_a_large_tensor_that_is_not_contiguous_is_not_copied():
     module = nn.Module()
-    module.mask = torch.zeros(1, 70, 70).expand(10**6, 70, 70)
+    module.mask = torch.zeros(1, 70, 70, requires_grad=True).expand(10**6, 70, 70)
     before = ParameterSnapshot(module)
     assert [x.entries for x in before._parameters] == [None]
     module.mask = torch.zeros(3)

@@ -79,9 +79,10 @@ class _Parameter(NamedTuple):
 
 
 class ParameterSnapshot:
-    """The parameters of a module at one time, its buffers, and tensors that are its attributes.
+    """The parameters of a module at one time, the buffers that it saves, and attributes that have gradients.
 
-    A tensor is an attribute where it has taken the place of a parameter, as the sum of a weight and an adapter.
+    Such an attribute is a tensor that has taken the place of a parameter: the sum of a weight and an adapter. Other
+    attributes, and buffers that are not saved, are caches, which may be replaced at any time.
 
     Assigned, moved and replaced parameters are noticed, operations in place, and steps of optimisers. What is written
     through `.data` outside of an optimiser (`p.data.mul_(2)`) is noticed in parameters of up to 4096 numbers on a
@@ -98,7 +99,7 @@ class ParameterSnapshot:
             for part in module.modules()
             for holder in (part._parameters, part._buffers, vars(part))
             for name, x in holder.items()
-            if isinstance(x, Tensor)
+            if isinstance(x, Tensor) and not _is_cache(part, name, x)
         ]
 
     def is_current(self) -> bool:
@@ -115,6 +116,12 @@ class ParameterSnapshot:
     def learns(self) -> bool:
         """Whether a result computed from them now has gradients."""
         return torch.is_grad_enabled() and any(x.value.requires_grad for x in self._parameters)
+
+
+def _is_cache(module: nn.Module, name: str, x: Tensor) -> bool:
+    if name in module._buffers:
+        return name in module._non_persistent_buffers_set
+    return name not in module._parameters and not x.requires_grad
 
 
 def _version(x: Tensor) -> int:
