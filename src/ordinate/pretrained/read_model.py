@@ -31,7 +31,8 @@ def read_model(folder: str | Path, kind: str | None = None) -> Model:
     """
     folder = Path(folder)
     config = read_config(folder)
-    if "model_type" in config:
+    if "shape" not in config:
+        # a published checkpoint, even one that does not name its family
         model = cast(Model, load(folder))
         check_kind(folder, type(model), kind)
         return model
