@@ -12,13 +12,11 @@ SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"), 0),
     **dict.fromkeys(("diversity_penalty", "penalty_alpha"), 0),
     **dict.fromkeys(("renormalize_logits", "remove_invalid_values", "token_healing"), False),
-    **dict.fromkeys(
-        ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias", "stop_strings"), []
-    ),
+    **dict.fromkeys(("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias", "stop_strings")),
     **dict.fromkeys(("constraints", "force_words_ids", "forced_bos_token_id", "forced_eos_token_id")),
     **dict.fromkeys(("exponential_decay_length_penalty", "watermarking_config", "dola_layers")),
 }
-"""Names, and the values beside null that have no effect; sampling, beams and lengths are arguments in Ordinate."""
+"""Names, and the values beside null and [] that have no effect; sampling, beams and lengths are arguments here."""
 
 
 def with_generation_settings(config: Mapping[str, Any], folder: Path, tokens: Collection[str]) -> dict[str, Any]:
@@ -47,7 +45,7 @@ def unapplied(config: Mapping[str, Any], applied: Collection[str] = ()) -> str:
         config: from `with_generation_settings`.
         applied: names of settings that are.
     """
-    active = {name: config[name] for name, usual in SETTINGS.items() if config.get(name) not in (None, usual)}
+    active = {name: config[name] for name, usual in SETTINGS.items() if config.get(name) not in (None, [], usual)}
     return ", ".join(f"{name}={shown(value)}" for name, value in active.items() if name not in applied)
 
 
