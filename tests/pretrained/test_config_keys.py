@@ -18,7 +18,17 @@ from ordinate.pretrained.weights import family_of, load, save
 transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 DECODERS = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gpt2", "gpt_neox", "gptj", "bloom", "mpt")
-ENCODERS = ("bert", "roberta", "modernbert", "deberta_v2", "vit", "dinov2", "dinov2_with_registers")
+ENCODERS = (
+    "bert",
+    "roberta",
+    "xlm_roberta",
+    "camembert",
+    "modernbert",
+    "deberta_v2",
+    "vit",
+    "dinov2",
+    "dinov2_with_registers",
+)
 PAIRS = ("t5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
