@@ -186,6 +186,22 @@ def sure(model, token):
     return model
 
 
+def test_settings_of_generation_that_are_not_applied_are_named(tmp_path, capsys):
+    sizes = {"feedforward": "swiglu", "norm_eps": 1e-6, "max_length": 16, **SIZES}
+    save(Decoder(Shape(vocabulary=257, **sizes)), tmp_path, "llama")
+    Bytes().save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    note = "note: {} has repetition_penalty=1.1, which this command does not apply\n"
+    (tmp_path / "config.json").write_text(json.dumps(config | {"repetition_penalty": 1.1, "min_length": 0}))
+    assert generate(tmp_path, "a", max_new_tokens=1) == 0
+    assert capsys.readouterr().err == note.format("config.json")
+    # those of config.json have no effect beside another file
+    for written, told in (({"top_k": 3}, ""), ({"repetition_penalty": 1.1}, note.format("generation_config.json"))):
+        (tmp_path / "generation_config.json").write_text(json.dumps(written))
+        generate(tmp_path, "a", max_new_tokens=1)
+        assert capsys.readouterr().err == told
+
+
 def test_ordinates_encoder_fills_each_mask(tmp_path, capsys):
     model = Encoder(EncoderShape(vocabulary=257, scheme="rope", **SIZES))
     with torch.no_grad():

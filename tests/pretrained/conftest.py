@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ordinate.pretrained.weights import family_of
+
 MEASURED = pytest.StashKey[dict]()
 # a column of the table, and the words in the names of tests that fill it
 COLUMNS = {
@@ -81,7 +83,7 @@ def made(tmp_path):
     sizes_of = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 
     def make(family, head="", config=None, tensors=None, **sizes):
-        kind = transformers.CONFIG_MAPPING[family.replace("_v2", "-v2")]
+        kind = transformers.CONFIG_MAPPING[family_of(family).model_type]
         transformers.set_seed(0)
         auto = getattr(transformers, f"AutoModel{head}")
         known = sizes_of[family][0]

@@ -4,6 +4,8 @@ import pytest
 import torch
 import transformers
 
+from ordinate.pretrained.weights import family_of
+
 SIZES = {"vocab_size": 29, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 LLAMA = {
     "hidden_size": 32,
@@ -70,6 +72,10 @@ ENCODERS = {
     "bert, Model": BERT | {"hidden_act": "gelu_new", "type_vocab_size": 3},
     "roberta, ForMaskedLM": BERT | {"pad_token_id": 1},
     "roberta, Model": BERT | {"pad_token_id": 1},
+    "xlm_roberta, ForMaskedLM": BERT | {"pad_token_id": 1},
+    "xlm_roberta, Model": BERT | {"pad_token_id": 1},
+    "camembert, ForMaskedLM": BERT | {"pad_token_id": 1},
+    "camembert, Model": BERT | {"pad_token_id": 1},
     "modernbert, ForMaskedLM": MODERN,
     "modernbert, Model": MODERN
     | {
@@ -97,6 +103,8 @@ TEXT_HEADS = {
     "mpt, text heads": CASES["mpt"],
     "bert, text heads": BERT,
     "roberta, text heads": BERT,
+    "xlm_roberta, text heads": BERT,
+    "camembert, text heads": BERT,
     "modernbert, text heads": MODERN | {"norm_bias": True, "classifier_bias": True},
     "modernbert, text heads of the mean": MODERN | {"classifier_pooling": "mean", "classifier_activation": "relu"},
     "deberta_v2, text heads": DEBERTA,
@@ -158,7 +166,7 @@ def no_worse(out, other, exact):
 
 def with_head(name, end, **told):
     """The model of transformers with a text head, its numbers drawn so that every one of them shows."""
-    kind = name.partition(", ")[0].replace("_v2", "-v2")
+    kind = family_of(name.partition(", ")[0]).model_type
     config = transformers.CONFIG_MAPPING[kind](**(SIZES | TEXT_HEADS[name] | {"pad_token_id": 1} | told))
     config.id2label = ENDS[end]
     transformers.set_seed(0)
@@ -170,8 +178,8 @@ def with_head(name, end, **told):
 
 def theirs(name):
     """The model of transformers, its numbers drawn so that every one of them shows."""
-    kind, _, top = name.partition(", ")
-    kind = {"deberta_v2": "deberta-v2"}.get(kind, kind)
+    family, _, top = name.partition(", ")
+    kind = family_of(family).model_type
     config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS | SEERS | ENCODER_DECODERS)[name]))
     autos = {
         "ForMaskedLM": transformers.AutoModelForMaskedLM,

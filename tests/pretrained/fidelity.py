@@ -34,7 +34,9 @@ PIXELS = torch.randn(2, 2, 8, 8, generator=torch.Generator().manual_seed(0))
 def config_class(family):
     import transformers
 
-    return transformers.CONFIG_MAPPING[family.replace("_v2", "-v2")]
+    from ordinate.pretrained.weights import family_of
+
+    return transformers.CONFIG_MAPPING[family_of(family).model_type]
 
 
 def drawn(family, rng):

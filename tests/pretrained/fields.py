@@ -269,6 +269,8 @@ FIELDS = {
     ),
     "bert": (BERT, BERT_FIELDS, ENCODER_HEADS),
     "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
+    "xlm_roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
+    "camembert": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
     "modernbert": (
         BERT | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"]),
         {

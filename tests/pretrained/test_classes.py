@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from ordinate.pretrained import load, verify
+from ordinate.pretrained.weights import family_of
 
 transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 # heads beside the one that is read
 ALSO = {
-    *("BertForPreTraining", "BertLMHeadModel", "RobertaForCausalLM"),
+    *("BertForPreTraining", "BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "CamembertForCausalLM"),
     *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model"),
 }
 
@@ -49,7 +50,7 @@ def listed():
     "family", [pytest.param(name, marks=() if name in ("bert", "llama") else pytest.mark.extended) for name in FIELDS]
 )
 def test_a_class_loads_with_its_own_outputs_or_is_refused_by_its_name(family, tmp_path):
-    kind = family.replace("_v2", "-v2")
+    kind = family_of(family).model_type
     loaded, refused = [], []
     for name in classes(kind):
         model = getattr(transformers, name)(transformers.CONFIG_MAPPING[kind](**FIELDS[family][0])).eval()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.feedforward import GATED
@@ -17,10 +18,22 @@ from ordinate.pretrained.weights import family_of, load, save
 transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 DECODERS = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gpt2", "gpt_neox", "gptj", "bloom", "mpt")
-ENCODERS = ("bert", "roberta", "modernbert", "deberta_v2", "vit", "dinov2", "dinov2_with_registers")
+ENCODERS = (
+    "bert",
+    "roberta",
+    "xlm_roberta",
+    "camembert",
+    "modernbert",
+    "deberta_v2",
+    "vit",
+    "dinov2",
+    "dinov2_with_registers",
+)
 PAIRS = ("t5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
+HEADS = ("lm_head.weight", "embed_out.weight")
+TABLES = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
 
 
 def agrees(folder):
@@ -128,8 +141,28 @@ def test_a_decoder_that_is_stored_again_must_be_the_tied_one(family, table, head
         source = name
     agrees(made(family, "ForMaskedLM", tensors=lambda kept: {name: kept[source].clone()}))
     if name != source:
-        with pytest.raises(ValueError, match=f"or equal the one that it is tied to; got unexpected {name}; check"):
+        must = (
+            f"or equal the one that it is tied to; got unexpected {name}; if it differs from {source} on purpose, set"
+        )
+        with pytest.raises(ValueError, match=must):
             load(made(family, "ForMaskedLM", tensors=lambda kept: {name: kept[source] + 0.5}))
+
+
+@pytest.mark.parametrize("family", DECODERS)
+@torch.no_grad()
+def test_a_decoder_with_a_stored_head_that_differs_from_the_tied_table_reads_it_as_transformers_does(family, made):
+    if family == "gptj":
+        with pytest.raises(ValueError, match=r"unexpected lm_head.weight; check that config.json belongs"):
+            load(made(family, "ForCausalLM", {"tie_word_embeddings": True}))
+        return
+    folder = made(family, "ForCausalLM", {"tie_word_embeddings": True}, tie_word_embeddings=False)
+    assert not load(folder).shape.tie_embeddings
+    agrees(folder)
+    # the same head again is the tied one
+    names = load_file(folder / "model.safetensors")
+    head, table = (next(name for name in names if name.endswith(end)) for end in (HEADS, TABLES))
+    folder = made(family, "ForCausalLM", {"tie_word_embeddings": True}, lambda kept: {head: kept[table].clone()})
+    assert load(folder).shape.tie_embeddings
 
 
 def test_activations_have_the_names_and_the_numbers_of_transformers():

@@ -135,12 +135,47 @@ def test_the_tokens_of_generation_config_take_precedence(spoilt):
     assert (shape.end, shape.start, shape.padding) == (3, 0, 0)
 
 
+def test_where_there_is_a_generation_config_other_settings_of_config_json_have_no_effect(spoilt):
+    folder = spoilt("t5", config={"bad_words_ids": [[5]], "suppress_tokens": [9, 1], "forced_eos_token_id": 1})
+    shape = load(folder).shape
+    assert (shape.suppress_tokens, shape.force_end, shape.renormalize) == ((5, 9, 1), True, False)
+    (folder / "generation_config.json").write_text('{"suppress_tokens": [7], "renormalize_logits": true}')
+    shape = load(folder).shape
+    assert (shape.suppress_tokens, shape.force_end, shape.renormalize) == ((7,), False, True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size=3"),
+        ({"min_length": 30, "repetition_penalty": 1.2}, "repetition_penalty=1.2, min_length=30"),
+        ({"forced_bos_token_id": 4}, "forced_bos_token_id=4"),
+        ({"forced_eos_token_id": 4}, "forced_eos_token_id=4"),
+        ({"bad_words_ids": [[3], [1, 2]]}, r"bad_words_ids=\[\[3\], \[1, 2\]\]"),
+        ({"begin_suppress_tokens": [4]}, r"begin_suppress_tokens=\[4\]"),
+    ],
+)
+@pytest.mark.parametrize("name", ["t5", "marian"])
+def test_generation_settings_that_are_not_applied_are_named(name, setting, told, spoilt):
+    with pytest.warns(UserWarning, match=f"translate and beam_search do not apply {told} "):
+        load(spoilt(name, config=setting))
+
+
+def test_generation_settings_without_an_effect_are_not_named(spoilt, recwarn):
+    usual = {"no_repeat_ngram_size": 0, "min_length": 0, "repetition_penalty": 1.0, "forced_bos_token_id": None}
+    load(
+        spoilt("t5", config=usual | {"num_beams": 4, "max_length": 200, "bad_words_ids": [], "early_stopping": True})
+    )
+    assert not [warning for warning in recwarn if "do not apply" in str(warning.message)]
+
+
 @pytest.mark.parametrize(
     ("name", "config"),
     [
         ("t5", {"pad_token_id": 2, "bad_words_ids": [[3], [9], [15]]}),
         ("t5", {"decoder_start_token_id": None, "bos_token_id": 6, "pad_token_id": None}),
         ("marian", {"pad_token_id": 28, "decoder_start_token_id": 1}),
+        ("marian", {"suppress_tokens": [3, 9, 15], "renormalize_logits": True}),
     ],
 )
 @pytest.mark.parametrize("beams", [1, 2])
@@ -161,6 +196,42 @@ def test_texts_end_as_in_transformers(beams, name, config, spoilt):
     # what fills the rows after their ends differs between the ways of transformers
     assert texts == truncate_at(expected.split(1, 1), ends)
     assert beams == 2 or min(map(len, texts)) < 9
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"forced_eos_token_id": 3},
+        {"forced_eos_token_id": [3]},
+        {"suppress_tokens": [5, 6, 7, 8, 9, 10, 11], "renormalize_logits": True},
+        {"suppress_tokens": [3, 4], "bad_words_ids": [[5]], "forced_eos_token_id": None},
+        {"renormalize_logits": True, "forced_eos_token_id": 3, "bad_words_ids": [[9]]},
+    ],
+)
+@pytest.mark.parametrize("name", ["t5", "marian"])
+def test_texts_are_written_with_the_settings_of_the_checkpoint_as_in_transformers(
+    name, setting, beams, spoilt, tmp_path
+):
+    import transformers
+
+    folder = spoilt(name, config={"eos_token_id": 3, **setting})
+    model = load(folder)
+    save(model, tmp_path / "again", name)
+    assert load(tmp_path / "again").shape == model.shape
+    memory = model.encode_source(SOURCE)
+    for length in (1, 2, 5, 8):
+        found = (
+            translate(model, memory, length)
+            if beams == 1
+            else beam_search(model, memory, length, beams=beams).ids[:, 0]
+        )
+        texts = truncate_at(found.split(1, 1), (3,))
+        assert "forced_eos_token_id" not in setting or not setting["forced_eos_token_id"] or 3 in found[0].tolist()
+        for place in (folder, tmp_path / "again"):
+            other = transformers.AutoModelForSeq2SeqLM.from_pretrained(place).eval()
+            expected = other.generate(SOURCE, max_new_tokens=length, num_beams=beams, do_sample=False)[:, 1:]
+            assert texts == truncate_at(expected.split(1, 1), (3,))
 
 
 @torch.no_grad()
@@ -214,7 +285,6 @@ KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
             {"config": {"tie_word_embeddings": False, "decoder_vocab_size": 31}},
             "shared, but not tied .*, must have equal vocabularies; got vocab_size=29, decoder_vocab_size=31; load",
         ),
-        ("marian", {"config": {"bad_words_ids": [[1, 2]]}}, "suppressed words must be single tokens; got"),
     ],
 )
 def test_an_invalid_checkpoint_is_refused(name, change, match, spoilt):

@@ -13,7 +13,7 @@ from ordinate.data.tokenizer import load_tokenizer
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.text_head import mean_pool
 from ordinate.pretrained.class_labels import class_labels
-from ordinate.pretrained.weights import load, save
+from ordinate.pretrained.weights import family_of, load, save
 
 pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
@@ -80,13 +80,13 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     model, kind = load(folders(name)), name.split(",")[0]
     save(model, tmp_path, kind)
     written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
-    prefix = {"deberta_v2": "deberta.", "modernbert": "model."}.get(kind, f"{kind}.")
+    prefix = family_of(kind).prefix
     if name.endswith("Model"):
         written = {key.removeprefix(prefix): value for key, value in written.items()}
     assert written.keys() == first.keys()
     for key in first:
         # the row of RoBERTa's table that no token takes is not kept
-        rows = slice(1 if kind == "roberta" and "position_embeddings" in key else 0, None)
+        rows = slice(1 if family_of(kind).prefix == "roberta." and "position_embeddings" in key else 0, None)
         assert written[key][rows].equal(first[key][rows])
     assert load(tmp_path).shape == model.shape
     other = type(theirs(name)).from_pretrained(tmp_path).eval()

@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from ordinate.models.registry import MODEL_KINDS
+from ordinate.pretrained import verify
 from ordinate.pretrained.checkpoint_files import CheckpointTensors
 from ordinate.pretrained.read_model import read_model
 from ordinate.pretrained.weights import published_shape
@@ -90,6 +91,16 @@ def test_a_config_that_does_not_fit_the_weights_is_refused_before_a_model_is_mad
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         read_model(tmp_path)
+
+
+def test_a_published_checkpoint_without_the_name_of_its_family_is_not_taken_for_one_of_ordinate(tmp_path):
+    (tmp_path / "config.json").write_text('{"hidden_size": 128, "architectures": ["BertModel"]}')
+    with pytest.raises(
+        ValueError, match="config.json must have 'model_type'; got hidden_size, architectures; add the"
+    ):
+        read_model(tmp_path)
+    with pytest.raises(ValueError, match='names its family .*; .* has none; add it, "model_type": "bert" for a BERT'):
+        verify(tmp_path)
 
 
 def test_a_config_of_a_thousand_lists_in_each_other_is_refused(tmp_path):

@@ -149,7 +149,11 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
             f"finite floating-point numbers; {GATE} has others",
         ),
         ({"tensors": {GATE: torch.zeros(48, 32).long()}}, "weights must be finite floating-point numbers"),
-        ({"config": {"model_type": "lama"}}, "no family of models is named 'lama'; .*did you mean 'llama'"),
+        (
+            {"config": {"model_type": "lama"}},
+            "model_type in config.json must be one of bert, .*; got 'lama', whose nearest by name is llama; load",
+        ),
+        ({"config": {"model_type": "xyz"}}, "model_type in config.json must be one of bert, .*; got 'xyz'; load"),
         ({"config": {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'; there are: gelu, "),
         (
             {"config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}},
@@ -174,7 +178,6 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
             {"config": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}}},
             "rotates whole heads, .*; got partial_rotary_factor=0.5 of 8 channels, which transformers does not run",
         ),
-        ({"config": {"tie_word_embeddings": True}}, "unexpected lm_head.weight"),
         ({"config": {"rope_parameters": {"rope_type": "spiral"}}}, "no rope_type is named 'spiral'"),
     ],
 )

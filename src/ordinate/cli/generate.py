@@ -50,6 +50,7 @@ def generate(
     """
     from ordinate.data.tokenizer import decode_stream
     from ordinate.pretrained.checkpoint_files import read_eos_tokens
+    from ordinate.pretrained.generation_settings import unapplied_in
 
     tokenizer, found = load_trained_text_model(model, "decoder")
     decoder, head = cast("Decoder", found), found.shape.head
@@ -57,6 +58,8 @@ def generate(
     need(head == "next_token", must, came, "use it with `ordinate classify`, or give a language model")
     ids = [int(token) for token in tokenizer.encode(prompt)]
     _check_room(decoder, len(ids), max_new_tokens)
+    if told := unapplied_in(model):
+        sys.stderr.write(f"note: {told}, which this command does not apply\n")
     ends = [end for end in read_eos_tokens(model) if end < decoder.shape.vocabulary]
     drawn = _draw(
         decoder, ids, max_new_tokens, end_tokens=ends, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed

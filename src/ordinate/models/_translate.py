@@ -45,10 +45,13 @@ def translate(
     ends = torch.tensor(shape.end_tokens, dtype=torch.long, device=device)
     written, ended = [], torch.zeros(rows, 1, dtype=torch.bool, device=device)
     with torch.inference_mode(), evaluation_mode(model):
-        for _ in range(max_new_tokens):
+        for left in reversed(range(max_new_tokens)):
             logits = model.target_logits(new, memory, cache=cache)[:, -1].float()
             logits[:, list(shape.suppress_tokens)] = float("-inf")
-            new = sample(logits, temperature, top_k, top_p, generator).masked_fill(ended, shape.fill_token)
+            new = sample(logits, temperature, top_k, top_p, generator)
+            if shape.force_end and not left:
+                new = torch.full_like(new, shape.end_token)
+            new = new.masked_fill(ended, shape.fill_token)
             written.append(new)
             ended = ended | torch.isin(new, ends)
             if bool(ended.all()):

@@ -101,7 +101,7 @@ class _Search:
 
     def step(self, step: int) -> None:
         """Extend every beam by one token."""
-        found, parent, token = self._continuations()
+        found, parent, token = self._continuations(last=step == self.count)
         texts = torch.cat([_pick(self.texts, parent), token[..., None]], 2)
         over = torch.isin(token, self.ends) | (step == self.count)
         # of the candidates only the best `beams` may finish; the rest refill the beams when those do
@@ -123,12 +123,18 @@ class _Search:
         """Return the finished hypotheses."""
         return BeamSearchResult(self.ended[..., : int(self.lengths.max())], self.scores)
 
-    def _continuations(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _continuations(self, *, last: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Best extensions of each source: scores, beam indices, tokens."""
-        new = self.texts[..., -1].reshape(-1, 1)
+        new, shape = self.texts[..., -1].reshape(-1, 1), self.model.shape
         logits = self.model.target_logits(new, self.memory, cache=self.cache)[:, -1].float()
         log_probs = logits.log_softmax(-1)
-        log_probs[:, list(self.model.shape.suppress_tokens)] = MINUS_INFINITY
+        log_probs[:, list(shape.suppress_tokens)] = MINUS_INFINITY
+        if shape.renormalize:
+            log_probs = log_probs.log_softmax(-1)
+        if last and shape.force_end:
+            # the only choice: its probability is 1
+            log_probs = torch.full_like(log_probs, MINUS_INFINITY)
+            log_probs[:, shape.end_token] = 0.0
         total = self.running[..., None] + log_probs.view(*self.running.shape, -1)
         found, index = total.flatten(1).topk(self.kept)
         return found, index // log_probs.shape[-1], index % log_probs.shape[-1]

@@ -42,6 +42,8 @@ class EncoderDecoderShape(Shape):
         end: end-of-sequence token, or several; (): none.
         padding: padding token; None: none. Masks come from the geometry, so the same id may also be a regular token.
         suppress_tokens: tokens that are never generated.
+        renormalize: whether beam search scores with the probabilities among the other tokens (`suppress_tokens`).
+        force_end: whether a generated text that has not ended by its greatest length ends there with the end token.
 
     Raises:
         ValueError: besides those of `Shape`, an option without effect, or special tokens outside of the vocabulary.
@@ -71,6 +73,8 @@ class EncoderDecoderShape(Shape):
     end: int | tuple[int, ...] = 1
     padding: int | None = 0
     suppress_tokens: tuple[int, ...] = ()
+    renormalize: bool = False
+    force_end: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,6 +98,18 @@ class EncoderDecoderShape(Shape):
             known, remedy = f"special tokens must lie in 0 to {self.vocabulary - 1}", "change start, end, padding or"
             inside = token is None or 0 <= token < self.vocabulary
             need(inside, known, f"got {token}", f"{remedy} suppress_tokens")
+        need(
+            not self.renormalize or bool(self.suppress_tokens),
+            "renormalize has an effect only with suppress_tokens",
+            "got renormalize=True without any",
+            "give suppress_tokens, or leave it out",
+        )
+        need(
+            not self.force_end or bool(self.end_tokens),
+            "force_end needs an end token",
+            "got force_end=True with end=()",
+            "give an end token, or leave it out",
+        )
         need(self.blocks == "plain", "an encoder-decoder needs plain blocks", f"got {self.blocks!r}", "leave it out")
         need("head" not in self.bias, "the head bias is set by logit_bias", "got bias='head'", "give logit_bias=True")
 

@@ -217,6 +217,10 @@ class Family(ABC):
         """Return the shape, completed with what follows from the numbers of the tensors and not from their names."""
         return shape
 
+    def stored_name(self, theirs: str, names: Collection[str]) -> str:
+        """Return a tensor's name in a checkpoint with these names: without the prefix in those of the bare model."""
+        return theirs if theirs in names else theirs.removeprefix(self.prefix)
+
     def all_rules(self, shape: Shape) -> list[TensorRule]:
         """Return the tensor mappings of all layers."""
         return [rule for each in self.rules(shape) for rule in each.layers(shape.layers)]

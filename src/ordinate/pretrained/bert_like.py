@@ -37,6 +37,7 @@ class BertLike(Family):
     # the next-sentence-prediction head, and a pooler beside a masked-LM head
     ignored_suffixes = (
         "position_ids",
+        "embeddings.token_type_ids",
         "seq_relationship.weight",
         "seq_relationship.bias",
         "pooler.dense.weight",

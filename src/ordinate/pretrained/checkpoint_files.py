@@ -23,9 +23,7 @@ class CheckpointConfig(dict[str, Any]):
     """The contents of a config.json; a missing key raises an error that names it."""
 
     def __missing__(self, key: str) -> Any:
-        raise ValueError(
-            f"a config.json of this family must have {key!r}; got {', '.join(self)}; add the missing key"
-        )
+        raise ValueError(f"config.json must have {key!r}; got {', '.join(self)}; add the missing key")
 
 
 def resolve_checkpoint(source: str | Path) -> Path:

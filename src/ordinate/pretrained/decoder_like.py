@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import READERS, TextHead
@@ -63,6 +65,16 @@ class DecoderLike(Family):
         if named != self.base_class or shape.tie_embeddings or heads & set(names):
             return shape
         return replace(shape, head="none", bias=plain)
+
+    def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
+        """Return the shape; with a head of its own where the checkpoint has one that differs, as in transformers."""
+        if shape.head != "next_token" or not shape.tie_embeddings:
+            return shape
+        own = replace(shape, tie_embeddings=False)
+        named = {rule.ours: self.stored_name(rule.theirs[0], tensors) for rule in self.rules(own)}
+        table, head = named["tokens.weight"], named["head.weight"]
+        differs = table in tensors and head in tensors and not tensors[table].equal(tensors[head])
+        return own if differs else shape
 
     def write_config(self, shape: Shape) -> dict[str, Any]:
         padding = {"pad_token_id": shape.padding} if shape.head == "classes" else {}

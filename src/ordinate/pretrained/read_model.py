@@ -31,7 +31,8 @@ def read_model(folder: str | Path, kind: str | None = None) -> Model:
     """
     folder = Path(folder)
     config = read_config(folder)
-    if "model_type" in config:
+    # without either it is a published checkpoint that does not name its family
+    if "model_type" in config or "shape" not in config:
         model = cast(Model, load(folder))
         check_kind(folder, type(model), kind)
         return model

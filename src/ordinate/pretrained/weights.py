@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from ordinate.pretrained.checkpoint_files import (
     CONFIG,
     GENERATION_CONFIG,
     WEIGHTS,
+    CheckpointConfig,
     CheckpointTensors,
     read_config,
     read_generation_config,
@@ -33,12 +35,13 @@ from ordinate.pretrained.checkpoint_files import (
     resolve_checkpoint,
 )
 from ordinate.pretrained.checkpoint_sizes import SIZES, check_sizes
+from ordinate.pretrained.generation_settings import SETTINGS, with_generation_settings
 from ordinate.schemes._spec import SchemeSpec
 
 _FOLDER = "ordinate.pretrained.families"
-# keys of generation_config.json that older files have in config.json
-GENERATION_KEYS = ("decoder_start_token_id", "eos_token_id", "bad_words_ids")
-TOKEN_KEYS = (*GENERATION_KEYS, "pad_token_id")
+# special tokens, which older files have in config.json
+SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id")
+TOKEN_KEYS = (*SPECIAL_TOKENS, "pad_token_id")
 # tensors that a checkpoint may have a second time
 TIED = ("tokens.weight", "masked.bias")
 Model = Backbone | EncoderDecoder | VisionTransformer
@@ -119,9 +122,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     # sizes that the family does not have are without effect
     known = {*family.defaults, *family.aliases}
     check_sizes({name: value for name, value in given.items() if name in known or name not in SIZES}, tensors)
-    writing = read_generation_config(folder)
-    # it takes precedence, as in transformers
-    given |= {name: writing[name] for name in GENERATION_KEYS if writing.get(name) is not None}
+    given = CheckpointConfig(with_generation_settings(given, folder, SPECIAL_TOKENS))
     with reading(folder / CONFIG):
         return family, family.refined(family.read_config(given, tensors.keys()), tensors), tensors
 
@@ -164,9 +165,11 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
         "dtype": str(kind).removeprefix("torch."),
     }
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
-    if writing and any(name in config for name in GENERATION_KEYS):
-        kept = {name: value for name, value in writing.items() if name not in GENERATION_KEYS}
-        write_json(folder / GENERATION_CONFIG, kept | {name: config[name] for name in TOKEN_KEYS if name in config})
+    if writing and any(name in config for name in SPECIAL_TOKENS):
+        known = {*SPECIAL_TOKENS, *SETTINGS}
+        kept = {name: value for name, value in writing.items() if name not in known}
+        told = {name: config[name] for name in (*TOKEN_KEYS, *SETTINGS) if name in config}
+        write_json(folder / GENERATION_CONFIG, kept | told)
     # the new file is there: nothing needs them
     remove_shards(folder)
 
@@ -219,8 +222,20 @@ def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]
 
 
 def family_for(config: Mapping[str, Any]) -> Family:
-    """Return the family that reads a config.json: that of its `model_type`, or the one that transformers takes."""
-    return family_of(family_of(config["model_type"]).read_as(config))
+    """Return the family that reads a config.json: that of its `model_type`, or the one that transformers takes.
+
+    Raises:
+        ValueError: a family that Ordinate does not have; the message names the nearest that it has.
+    """
+    named, known = config["model_type"], catalog.names(_FOLDER)
+    near = get_close_matches(named.replace("-", "_"), known, n=1, cutoff=0.5)
+    need(
+        named.replace("-", "_") in known,
+        f"model_type in config.json must be one of {', '.join(known)}",
+        f"got {shown(named)}" + (f", whose nearest by name is {near[0]}" if near else ""),
+        "load a checkpoint of one of these families",
+    )
+    return family_of(family_of(named).read_as(config))
 
 
 def family_of(model_type: str) -> Family:
@@ -234,7 +249,7 @@ def family_of(model_type: str) -> Family:
 def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str, Tensor]:
     """Return the state dict, converted from checkpoint tensors; each is validated before use."""
     wanted, rules = model.state_dict(), family.all_rules(model.shape)
-    names = {theirs: _name(family, theirs, tensors) for rule in rules for theirs in rule.theirs}
+    names = {theirs: family.stored_name(theirs, tensors) for rule in rules for theirs in rule.theirs}
     missing = [theirs for theirs, name in names.items() if name not in tensors]
     need(
         not missing,
@@ -259,17 +274,13 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
     return state
 
 
-def _name(family: Family, theirs: str, tensors: CheckpointTensors) -> str:
-    """Return a tensor's name in the checkpoint: without the prefix if the checkpoint is of the bare model."""
-    return theirs if theirs in tensors else theirs.removeprefix(family.prefix)
-
-
 def _class_remedy(family: Family, model: Model, usual: str) -> str:
     """Return what to do if config.json names a class with another head, or none; otherwise the usual remedy."""
     named, read = family.settings.get("architectures") or [], family.architecture(model.shape)
     if not named:
         return f"{usual}, or name the class of the model in config.json (architectures); without it, it is a {read}"
-    if named[0] in (read, family.base_class):
+    # the code of some checkpoints has the same class with other capitals: MPTForCausalLM
+    if named[0].lower() in (read.lower(), family.base_class.lower()):
         return usual
     if not family.base_class:
         return f"config.json names a {named[0]}: load a checkpoint of a {read}"
@@ -280,17 +291,28 @@ def _class_remedy(family: Family, model: Model, usual: str) -> str:
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
     ignored = family.ignored(model.shape) or ("\0",)
     extra = [name for name in tensors if name not in used and not name.endswith(ignored)]
+    usual = "check that config.json belongs to these weights"
     # a tied head, with its bias, or the embedding of one side, may be stored again beside what it is tied to
     for rule in family.all_rules(model.shape):
         if rule.ours in TIED:
-            first, end = _name(family, rule.theirs[0], tensors), rule.ours.rpartition(".")[2]
+            first, end = family.stored_name(rule.theirs[0], tensors), rule.ours.rpartition(".")[2]
             extra = [name for name in extra if not (name.endswith(end) and _equal(tensors, name, first))]
+            if any(name.endswith(end) and _may_be_untied(family, model.shape, name) for name in extra):
+                usual = f"if it differs from {first} on purpose, set tie_word_embeddings to false in config.json"
     need(
         not extra,
         "every tensor of a checkpoint must belong to the model, or equal the one that it is tied to",
         f"got unexpected {_some(extra)}",
-        _class_remedy(family, model, "check that config.json belongs to these weights"),
+        _class_remedy(family, model, usual),
     )
+
+
+def _may_be_untied(family: Family, shape: Shape, name: str) -> bool:
+    """Whether the model would read this tensor without ties."""
+    if not shape.tie_embeddings or shape.head not in ("next_token", "masked"):
+        return False
+    rules = family.all_rules(replace(shape, tie_embeddings=False))
+    return any(name in rule.theirs for rule in rules)
 
 
 def _equal(tensors: CheckpointTensors, name: str, other: str) -> bool:

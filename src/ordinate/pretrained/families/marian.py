@@ -153,6 +153,7 @@ class Marian(EncoderDecoderLike):
             "activation_function": activation_name(shape.feedforward),
             "scale_embedding": full.embedding_scale != 1,
             "tie_word_embeddings": shape.tie_embeddings,
+            # older versions of transformers assume one
             "forced_eos_token_id": None,
             **special_tokens_config(full),
         }

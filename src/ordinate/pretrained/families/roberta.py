@@ -1,49 +1,12 @@
 """RoBERTa."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-import torch
-
-from ordinate.core.checks import need
-from ordinate.models.shape import Shape
-from ordinate.models.text_head import TextHead
-from ordinate.pretrained._family import TensorRule, Weight, linear_rules
-from ordinate.pretrained.bert_like import BertLike
-
-PADDING = 1
+from ordinate.pretrained.roberta_like import RobertaLike
 
 
-@dataclass(frozen=True)
-class CountedRows(TensorRule):
-    """Rows of a position table for the tokens that are counted; the first ones are not kept.
-
-    Args:
-        padding: the padding token: a row of its number is its own, and the rows after it are for the others.
-    """
-
-    padding: int
-
-    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        return tensors[0][self.padding + 1 :]
-
-    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        return [torch.cat([tensor.new_zeros(self.padding + 1, tensor.shape[1]), tensor])]
-
-
-@dataclass(frozen=True)
-class PaddingRow(CountedRows):
-    """The row of a position table for the padding token; `CountedRows` has the others."""
-
-    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        return tensors[0][self.padding : self.padding + 1]
-
-    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        return [torch.nn.functional.pad(tensor, (0, 0, self.padding, shape.max_length))]
-
-
-class Roberta(BertLike):
+class Roberta(RobertaLike):
     """RoBERTa: BERT, trained longer; positions count from the padding token + 1, and leave out padding tokens, whose
     row of the position table is that of their number. The first row is usually unused.
 
@@ -51,43 +14,7 @@ class Roberta(BertLike):
     """
 
     model_type = "roberta"
-    prefix = "roberta."
     masked_lm_class = "RobertaForMaskedLM"
     causal_lm_class = "RobertaForCausalLM"
     base_class = "RobertaModel"
-    masked_transform = "lm_head.dense"
-    masked_norm = "lm_head.layer_norm"
-    masked_logits = "lm_head"
-    defaults: ClassVar[Mapping[str, Any]] = {**BertLike.defaults, "vocab_size": 50_265, "pad_token_id": PADDING}
-    # that of the head is not an option
-    head_activation = "gelu"
-
-    def padding(self, config: Mapping[str, Any]) -> int | None:
-        token = config["pad_token_id"]
-        need(
-            isinstance(token, int) and token >= 0,
-            "a roberta counts positions from its padding token",
-            f"got pad_token_id={token!r}",
-            "set it in config.json; 1 is usual",
-        )
-        return token
-
-    def position_rules(self, table: str, padding: int | None) -> Sequence[TensorRule]:
-        token = cast(int, padding)
-        return [
-            CountedRows("schemes.0.table", (table,), token),
-            PaddingRow("padding_position.weight", (table,), token),
-        ]
-
-    def config(self, shape: Shape) -> dict[str, Any]:
-        must, remedy = "a roberta has a padding token", f"give padding={PADDING}, which is usual"
-        need(shape.padding is not None, must, f"got padding={shape.padding}", remedy)
-        return super().config(shape)
-
-    def classifier_rules(self, head: TextHead) -> Sequence[TensorRule]:
-        if head != "classes":
-            return super().classifier_rules(head)
-        return [
-            *linear_rules("pooler", "classifier.dense", bias=True),
-            *linear_rules("classes", "classifier.out_proj", bias=True),
-        ]
+    defaults: ClassVar[Mapping[str, Any]] = {**RobertaLike.defaults, "vocab_size": 50_265}

@@ -1,0 +1,91 @@
+"""Base class of RoBERTa-like encoders."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.models.text_head import TextHead
+from ordinate.pretrained._family import TensorRule, Weight, linear_rules
+from ordinate.pretrained.bert_like import BertLike
+
+PADDING = 1
+
+
+@dataclass(frozen=True)
+class CountedRows(TensorRule):
+    """Rows of a position table for the tokens that are counted; the first ones are not kept.
+
+    Args:
+        padding: the padding token: a row of its number is its own, and the rows after it are for the others.
+    """
+
+    padding: int
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0][self.padding + 1 :]
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [torch.cat([tensor.new_zeros(self.padding + 1, tensor.shape[1]), tensor])]
+
+
+@dataclass(frozen=True)
+class PaddingRow(CountedRows):
+    """The row of a position table for the padding token; `CountedRows` has the others."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0][self.padding : self.padding + 1]
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [torch.nn.functional.pad(tensor, (0, 0, self.padding, shape.max_length))]
+
+
+class RobertaLike(BertLike):
+    """RoBERTa-like encoders: positions count from the padding token + 1, and leave out padding tokens.
+
+    The row of the position table for padding tokens is that of their number. The first row is usually unused.
+
+    Must: `model_type`, `masked_lm_class`, `causal_lm_class` and `base_class`.
+    May: `defaults`.
+    """
+
+    prefix = "roberta."
+    masked_transform = "lm_head.dense"
+    masked_norm = "lm_head.layer_norm"
+    masked_logits = "lm_head"
+    defaults: ClassVar[Mapping[str, Any]] = {**BertLike.defaults, "pad_token_id": PADDING}
+    # that of the head is not an option
+    head_activation = "gelu"
+
+    def padding(self, config: Mapping[str, Any]) -> int | None:
+        token = config["pad_token_id"]
+        need(
+            isinstance(token, int) and token >= 0,
+            f"a {self.model_type} counts positions from its padding token",
+            f"got pad_token_id={token!r}",
+            "set it in config.json; 1 is usual",
+        )
+        return token
+
+    def position_rules(self, table: str, padding: int | None) -> Sequence[TensorRule]:
+        token = cast(int, padding)
+        return [
+            CountedRows("schemes.0.table", (table,), token),
+            PaddingRow("padding_position.weight", (table,), token),
+        ]
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        must, remedy = f"a {self.model_type} has a padding token", f"give padding={PADDING}, which is usual"
+        need(shape.padding is not None, must, f"got padding={shape.padding}", remedy)
+        return super().config(shape)
+
+    def classifier_rules(self, head: TextHead) -> Sequence[TensorRule]:
+        if head != "classes":
+            return super().classifier_rules(head)
+        return [
+            *linear_rules("pooler", "classifier.dense", bias=True),
+            *linear_rules("classes", "classifier.out_proj", bias=True),
+        ]

@@ -1,0 +1,186 @@
+"""Published configurations, made small: each gives the outputs of transformers, or is refused by name.
+
+`fidelity.py` draws each value of a key as often as the others; here are the combinations that people meet, with the
+names that tensors have in their files.
+"""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ordinate.core import catalog
+from ordinate.pretrained import load
+from ordinate.pretrained.families import gpt2
+from ordinate.pretrained.weights import family_of
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore:config.json names code")
+PUBLISHED, DRAWN = (runpy.run_path(str(Path(__file__).with_name(f"{name}.py"))) for name in ("published", "fidelity"))
+REFUSED = PUBLISHED["REFUSED"]
+CONFIGS = {name: PUBLISHED["shrunk"](config) for name, config in PUBLISHED["models"]().items()}
+KNOWN = {family_of(name).model_type for name in catalog.names("ordinate.pretrained.families")}
+LOADED = [name for name, config in CONFIGS.items() if config.get("model_type") in KNOWN and name not in REFUSED]
+OTHERS = [name for name, config in CONFIGS.items() if config.get("model_type", "bert") not in KNOWN]
+# the first of each family
+FIRST = {CONFIGS[name]["model_type"]: name for name in reversed(LOADED)}
+# heads by the ends of class names
+HEADS = {
+    f"For{DRAWN[head]}": DRAWN[head] for head in ("LM", "MASKED", "CLASSES", "TEXT_CLASSES", "TOKEN_CLASSES", "SPANS")
+}
+HEADS |= {"LMHeadModel": DRAWN["LM"], **dict.fromkeys(("MTModel", "ForConditionalGeneration"), DRAWN["PAIRS"])}
+HEADS |= {"T5WithLMHeadModel": DRAWN["PAIRS"]}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity(50)
+    yield
+    transformers.logging.set_verbosity(level)
+
+
+@torch.no_grad()
+def written(name, folder):
+    """Write the checkpoint of a small model, with its published config.json; return its head and its outputs."""
+    config = CONFIGS[name]
+    named = config.get("architectures", [""])[0]
+    head = next((head for end, head in reversed(HEADS.items()) if named.endswith(end)), DRAWN["BASE"])
+    torch.manual_seed(0)
+    model = DRAWN["model_of"](transformers.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)), head)
+    for tensor, parameter in model.named_parameters():
+        if not tensor.endswith("embed_positions.weight"):
+            # numbers that float32 represents well enough to compare them
+            parameter.mul_(0.5)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return head, DRAWN["outputs"](model.float(), head)
+
+
+@torch.no_grad()
+def read(folder, head):
+    return DRAWN["ours"](load(folder, dtype=torch.float32), head)
+
+
+def test_the_table_has_every_family_and_many_models():
+    # a Ministral is published as a mistral
+    assert set(FIRST) == KNOWN - {"ministral"}
+    assert len(LOADED) + len(OTHERS) + len(REFUSED) == len(CONFIGS)
+    page = (Path(__file__).parents[2] / "docs" / "published.md").read_text(encoding="utf-8")
+    told = (
+        f"{len(CONFIGS)} well-known models",
+        f"{len(LOADED)} give the outputs",
+        f"{len(OTHERS) + len(REFUSED)} are refused",
+    )
+    assert all(words in page for words in told)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FIRST.values() else pytest.mark.extended) for name in LOADED]
+)
+def test_a_published_configuration_gives_the_outputs_of_transformers(name, tmp_path):
+    head, expected = written(name, tmp_path)
+    assert DRAWN["judged"](read(tmp_path, head), expected) == "equal"
+
+
+def test_a_wrong_number_is_noticed(tmp_path, monkeypatch):
+    # a mutant: scores are not scaled by layer
+    monkeypatch.setattr(gpt2, "_mixer", lambda *sizes, **scaling: gpt2.MIXER)
+    head, expected = written("codeparrot/codeparrot", tmp_path)
+    assert DRAWN["judged"](read(tmp_path, head), expected).startswith("WRONG: by")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_family_is_refused_by_its_name(name, tmp_path):
+    kind = CONFIGS[name]["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
+    with pytest.raises(ValueError, match=f"model_type in config.json must be one of .*; got '{kind}'"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_else_is_refused_is_named(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
+    tensors = {f"layers.{place}": torch.zeros(2000) for place in range(4)}
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=REFUSED[name]):
+        load(tmp_path)
+
+
+def early(kind, tensors):
+    """The tensors with names of older files, and what older versions stored beside them."""
+    names = dict(tensors)
+    if kind == "bert":
+        names = {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+            for name, tensor in tensors.items()
+        }
+        names["cls.seq_relationship.weight"] = torch.ones(2, 3)
+    if kind in ("gpt2", "bloom"):
+        names = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    return names | {
+        new: stored
+        for name, tensor in tensors.items()
+        for end, added in BESIDE.get(kind, {}).items()
+        if name.endswith(end)
+        for new, stored in ((name.removesuffix(end) + more, made(tensor)) for more, made in added.items())
+    }
+
+
+def mask(_):
+    return torch.ones(1, 1, 4, 4, dtype=torch.uint8).tril()
+
+
+def masked(_):
+    return torch.tensor(-1e9)
+
+
+def rates(_):
+    return torch.ones(3)
+
+
+def places(_):
+    return torch.arange(32)[None]
+
+
+BUFFERS = {"bias": mask, "masked_bias": masked}
+RATES = {"self_attn.q_proj.weight": {"self_attn.rotary_emb.inv_freq": rates}}
+POSITIONS = {
+    "embeddings.word_embeddings.weight": {"embeddings.position_ids": places, "embeddings.token_type_ids": places}
+}
+SIDES = {f"{side}.embed_tokens.weight": torch.clone for side in ("encoder", "decoder")}
+BESIDE = {
+    "bert": POSITIONS,
+    "roberta": POSITIONS
+    | {"lm_head.bias": {"lm_head.decoder.bias": torch.clone}, "lm_head.dense.bias": {"seq_relationship.bias": rates}},
+    "gpt2": {"attn.c_attn.weight": {f"attn.{name}": made for name, made in BUFFERS.items()}},
+    "gptj": {"attn.q_proj.weight": {f"attn.{name}": made for name, made in BUFFERS.items()}},
+    "gpt_neox": {
+        "attention.dense.weight": {f"attention.{name}": made for name, made in BUFFERS.items()}
+        | {"attention.rotary_emb.inv_freq": rates}
+    },
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), RATES),
+    "t5": {
+        "shared.weight": SIDES | {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": rates}
+    },
+    "marian": {
+        "model.shared.weight": {f"model.{name}": made for name, made in SIDES.items()}
+        | {"lm_head.weight": torch.clone}
+    },
+    "deberta-v2": {"embeddings.word_embeddings.weight": {"lm_predictions.lm_head.bias": rates}},
+    "mpt": {"transformer.wte.weight": {"lm_head.weight": torch.clone}},
+}
+
+
+@pytest.mark.parametrize("kind", [*BESIDE, "bloom"])
+def test_tensors_with_the_names_of_older_files_are_read(kind, tmp_path):
+    head, expected = written(FIRST[kind], tmp_path)
+    stored = early(kind, load_file(tmp_path / "model.safetensors"))
+    changed = {name: tensor.contiguous().clone() for name, tensor in stored.items()}
+    assert changed.keys() != load_file(tmp_path / "model.safetensors").keys()
+    save_file(changed, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert DRAWN["judged"](read(tmp_path, head), expected) == "equal"
