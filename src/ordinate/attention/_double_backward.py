@@ -101,7 +101,7 @@ def scheme_formula(at: Placed, scale: float, options: ScoreOptions, sinks: bool)
         for block in _blocks(at.where, q):
             cut = q[:, :, block.rows], k[:, :, block.keys], v[:, :, block.keys]
             part = at.block(block.rows, block.keys), scale, options
-            yield (learning(part, *cut, *own),), (upstream[0][:, :, block.rows],)
+            yield (learning.forward(part, *cut, *own),), (upstream[0][:, :, block.rows],)
 
     return formula
 
@@ -123,7 +123,8 @@ class SchemeFormula(nn.Module):
     ) -> Outputs:
         """Compute attention of a block: the scheme at its geometry, the scale and the variations of the formula."""
         at, scale, options = part
-        return finite_attention(AttentionCall(q, k, v, at, scale, 0.0, changed(options, sinks=sinks)))
+        own = at.with_scheme(self.scheme)
+        return finite_attention(AttentionCall(q, k, v, own, scale, 0.0, changed(options, sinks=sinks)))
 
 
 def undeclared_reason(call: AttentionCall) -> str | None:
@@ -139,7 +140,7 @@ def undeclared_reason(call: AttentionCall) -> str | None:
     fixed = replaced(module, [x.detach() for x in module.parameters()])
     part = call.at.block(rows), call.scale, changed(call.score_options, sinks=None)
     inputs = call.q[:, :, rows].detach(), call.k.detach(), call.v.detach()
-    learns = fixed(part, *inputs).requires_grad
+    learns = fixed.forward(part, *inputs).requires_grad
     return "the scheme learns from tensors that are not its parameters" if learns else None
 
 

@@ -12,7 +12,8 @@ def replaced(module: Kind, tensors: Iterable[Tensor]) -> Kind:
     """Return a copy of a module, and of the modules in it, with these tensors in the place of its parameters.
 
     `torch.func.functional_call` puts them into the module itself for as long as it runs: another thread that uses the
-    module meanwhile would read them, and may leave them there.
+    module meanwhile would read them, and may leave them there. Call the copy by its `forward`: it is no module of the
+    user's, for the hooks of all modules that counters of operations set.
 
     Args:
         module: the module; what it holds beside parameters is shared with the copy.

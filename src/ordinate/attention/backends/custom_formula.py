@@ -117,7 +117,7 @@ def _gradients(ctx: Any, inputs: tuple[Tensor, ...], gradient: Tensor) -> list[T
         rows, keys, *_ = part
         leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
         with torch.enable_grad():
-            out = replaced(formula, leaves[own:])(part[2:], *leaves[:own])
+            out = replaced(formula, leaves[own:]).forward(part[2:], *leaves[:own])
             slopes = torch.autograd.grad(out, leaves, gradient[:, :, rows], allow_unused=True)
         # views into the float32 sums: blocks overlap in keys, so gradients accumulate in place
         sums = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])

@@ -118,7 +118,7 @@ class _Rows(torch.autograd.Function):
 def _block_attention(part: AttentionCall) -> Outputs:
     """Compute attention of a block of queries, whose keys and values are float32 or wider."""
     scheme, at, q = part.at.scheme, part.at, row_block_attention.to_float32(part.q)
-    rows = _rows(at, q, part.k, part.v, part.scale, _Added(scheme)(at, q, part.k, part.scale), part.q.dtype)
+    rows = _rows(at, q, part.k, part.v, part.scale, _Added(scheme).forward(at, q, part.k, part.scale), part.q.dtype)
     if "value_bias" not in scheme.hooks:
         return rows.weighted_values(None)
     weights = rows.all_weights()
@@ -155,7 +155,7 @@ class _Gradients:
         leaves = [x.detach().requires_grad_() for x in (q, k, *self.learned)]
         with torch.enable_grad():
             # with the parameters of the forward pass, even if the module's have been replaced since
-            added = replaced(_Added(at.scheme), leaves[2:])(at, *leaves[:2], self.scale)
+            added = replaced(_Added(at.scheme), leaves[2:]).forward(at, *leaves[:2], self.scale)
         part = _rows(at, q, k, v, self.scale, None if added is None else added.detach(), self.q.dtype)
         to_weights = self._carried(part, at, upstream) if "value_bias" in at.scheme.hooks else None
         to_k, to_v = self.to_k[..., block.keys], self.to_v[..., block.keys]
@@ -172,7 +172,7 @@ class _Gradients:
         weights = part.all_weights().requires_grad_()
         leaves = [weights, *(x.detach().requires_grad_() for x in self.learned)]
         with torch.enable_grad():
-            carried = replaced(_Carried(at.scheme), leaves[1:])(leaves[0], at.where)
+            carried = replaced(_Carried(at.scheme), leaves[1:]).forward(leaves[0], at.where)
         if carried is None:
             return None
         to_weights, *more = torch.autograd.grad(carried, leaves, upstream, allow_unused=True)
@@ -208,8 +208,8 @@ class _Added(nn.Module):
 
     def forward(self, at: Placed, q: Queries, k: Keys, scale: float) -> Bias | None:
         k = repeat_keys(k, q.shape[1])
-        own = self.scheme.score(q, k, at.where)
-        parts = None if own is None else own * scale, at.bias, self.scheme.content_bias(q, k, at.where)
+        own, bias = self.scheme.score(q, k, at.where), at.with_scheme(self.scheme).bias
+        parts = None if own is None else own * scale, bias, self.scheme.content_bias(q, k, at.where)
         made = [part for part in parts if part is not None]
         return sum(made[1:], made[0]).to(q.dtype) if made else None
 
