@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from ordinate.core import checkpointed as module
@@ -23,7 +24,12 @@ def test_a_function_is_computed_again_with_the_same_random_numbers():
     assert all(one.equal(other) for one, other in zip(usual, again, strict=True))
 
 
-def test_what_is_kept_beyond_it_is_made_once():
+def by_pytorch(function, *given):
+    return torch.utils.checkpoint.checkpoint(function, *given, use_reentrant=False)
+
+
+@pytest.mark.parametrize("checkpointed", [checkpointed, by_pytorch])
+def test_what_is_kept_beyond_it_is_made_once(checkpointed):
     weight, made = torch.randn(5, requires_grad=True), {}
 
     def shared():

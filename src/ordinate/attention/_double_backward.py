@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ordinate.attention._backend import AttentionCall, ScoreOptions, attention_weights, finite_attention
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
+from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.double_backward import Formula, Tensors
@@ -93,22 +94,20 @@ def scheme_formula(at: Placed, scale: float, options: ScoreOptions, sinks: bool)
         sinks: whether sinks are the fourth input.
     """
     module = SchemeFormula(at.scheme)
-    names = [name for name, _ in module.named_parameters()]
 
     def formula(inputs: Tensors, upstream: Tensors) -> Iterator[tuple[Tensors, Tensors]]:
         q, k, v, *rest = inputs
-        own, learned = rest[:sinks], dict(zip(names, rest[sinks:], strict=True))
+        own, learning = rest[:sinks], replaced(module, rest[sinks:])
         for block in _blocks(at.where, q):
             cut = q[:, :, block.rows], k[:, :, block.keys], v[:, :, block.keys]
             part = at.block(block.rows, block.keys), scale, options
-            out = torch.func.functional_call(module, learned, (part, *cut, *own))
-            yield (out,), (upstream[0][:, :, block.rows],)
+            yield (learning.forward(part, *cut, *own),), (upstream[0][:, :, block.rows],)
 
     return formula
 
 
 class SchemeFormula(nn.Module):
-    """The formula as a module that owns the scheme, so that functional_call can replace the scheme's parameters."""
+    """The formula as a module that owns the scheme, so that its parameters can be `replaced`."""
 
     def __init__(self, scheme: Scheme) -> None:
         super().__init__()
@@ -124,7 +123,8 @@ class SchemeFormula(nn.Module):
     ) -> Outputs:
         """Compute attention of a block: the scheme at its geometry, the scale and the variations of the formula."""
         at, scale, options = part
-        return finite_attention(AttentionCall(q, k, v, at, scale, 0.0, changed(options, sinks=sinks)))
+        own = at.with_scheme(self.scheme)
+        return finite_attention(AttentionCall(q, k, v, own, scale, 0.0, changed(options, sinks=sinks)))
 
 
 def undeclared_reason(call: AttentionCall) -> str | None:
@@ -137,10 +137,10 @@ def undeclared_reason(call: AttentionCall) -> str | None:
     if not torch.is_grad_enabled() or not call.q.shape[2]:
         return None
     rows, module = slice(0, 1), SchemeFormula(call.at.scheme)
-    fixed = {name: x.detach() for name, x in module.named_parameters()}
+    fixed = replaced(module, [x.detach() for x in module.parameters()])
     part = call.at.block(rows), call.scale, changed(call.score_options, sinks=None)
     inputs = call.q[:, :, rows].detach(), call.k.detach(), call.v.detach()
-    learns = torch.func.functional_call(module, fixed, (part, *inputs)).requires_grad
+    learns = fixed.forward(part, *inputs).requires_grad
     return "the scheme learns from tensors that are not its parameters" if learns else None
 
 

@@ -176,9 +176,10 @@ def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formu
     def attend(
         q: Tensor, k: Tensor, v: Tensor, table: Tensor, sinks: Tensor | None, bias: Tensor
     ) -> Sequence[Tensor]:
-        queries, keys = where.shape
+        queries = where.shape[0]
         k, v = (repeat_keys(x, q.shape[1]).float() for x in (k, v))
-        entry = torch.arange(keys) - torch.arange(queries)[:, None] + queries - 1
+        row, column = (torch.arange(size, device=q.device) for size in where.shape)
+        entry = column - row[:, None] + queries - 1
         scores = q.float() @ k.mT * scoring.scale + table[:, entry] + bias
         weights = attention_weights(scores, where.visible, ScoreOptions(sinks=sinks))
         return (weights @ v).to(q.dtype), weights
@@ -189,7 +190,8 @@ def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formu
 def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float | None) -> KeyRanges:
     """Return the range of keys of each block of queries, without keys of negligible weight if the scale is given."""
     cuts = [block.keys for block in query_blocks(where, attention.ROWS)]
-    ends = [torch.tensor(side).expand(*q.shape[:2], -1) for side in ([x.start for x in cuts], [x.stop for x in cuts])]
+    sides = [x.start for x in cuts], [x.stop for x in cuts]
+    ends = [torch.tensor(side, device=q.device).expand(*q.shape[:2], -1) for side in sides]
     found = None if scale is None else relevant_keys(q, k, table, where, scale, attention.ROWS)
     if found is None:
         return ends[0].contiguous(), ends[1].contiguous()

@@ -42,9 +42,10 @@ def is_checkpointed() -> bool:
 def stored(make: Callable[[], Result]) -> Result:
     """Compute what is kept beyond a checkpointed function: what its gradient needs is stored, not computed again.
 
-    The second time the function finds it made, so nothing of it may count among its activations.
+    The second time the function finds it made, so nothing of it may count among its activations. A function may be
+    checkpointed by PyTorch too, which stores activations by hooks.
     """
-    if torch.compiler.is_compiling() or not _INSIDE.get():
+    if torch.compiler.is_compiling() or torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
         return make()
     with torch.autograd.graph.saved_tensors_hooks(_same, _same):
         return make()

@@ -140,7 +140,7 @@ class _CausalGradients(torch.autograd.Function):
 def tokens_read(upstream: Tokens, document: Int[Tensor, "#b n"] | None) -> Bool[Tensor, "b n"]:
     """Return whether each token comes no later, in its document, than an output whose gradient is not 0."""
     batch, tokens = upstream.shape[:2]
-    place = torch.arange(1, tokens + 1)
+    place = torch.arange(1, tokens + 1, device=upstream.device)
     last = (upstream != 0).any(-1) * place
     if document is None:
         return place <= last.amax(1, keepdim=True)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ordinate.core.checks import need_positive
+from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import without_autocast
 from ordinate.mixers._mixer import MixerState
@@ -138,11 +138,13 @@ class RecurrentMixer(SequenceMixer[RecurrentState]):
         return torch.stack(outs, 1), RecurrentState(torch.stack(parts, 1))
 
     def _run(self, x: Any, h: Float[Tensor, "b parts width"]) -> tuple[Any, Float[Tensor, "b parts width"]]:
-        weights = {name: weight.to(h.dtype) for name, weight in self.cell.named_parameters()}
+        weights, cell = list(self.cell.parameters()), self.cell
+        if any(weight.dtype != h.dtype for weight in weights):
+            cell = replaced(cell, [weight.to(h.dtype) for weight in weights])
         # PyTorch expects the axes (layers, batch, width), and the two states of an LSTM as a tuple
         before = tuple(part[None].contiguous() for part in h.unbind(1))
         # cuDNN has a backward pass in training mode only
         plain = h.device.type == "cuda" and torch.is_grad_enabled() and not self.training
         with torch.backends.cudnn.flags(enabled=False) if plain else nullcontext():
-            y, after = functional_call(self.cell, weights, (x, before if self.state_vectors > 1 else before[0]))
+            y, after = cell(x, before if self.state_vectors > 1 else before[0])
         return y, torch.cat(after if self.state_vectors > 1 else (after,)).transpose(0, 1)

@@ -97,8 +97,10 @@ class Retention(SequenceMixer[RetentionState]):
     ) -> tuple[Float[Tensor, "b h n e"], Matrices]:
         # padding is 0 and on the left, its keys and values are 0: the state stays 0 until the first token
         start = q.new_zeros(*q.shape[:2], k.shape[3], v.shape[3]) if state is None else state.matrices
-        logs = torch.tensor([math.log1p(-(2.0 ** (-5 - head))) for head in range(self.heads)], dtype=torch.float64)
-        logs = logs.to(q.device, q.dtype)[:, None].expand(q.shape[:3])
+        decays = [math.log1p(-(2.0 ** (-5 - head))) for head in range(self.heads)]
+        # rounded once, from float64, which some devices lack
+        logs = torch.tensor(decays, dtype=torch.float64, device="cpu").to(q.device, q.dtype)
+        logs = logs[:, None].expand(q.shape[:3])
         return scalar_decay_attention(q, k, v, logs, start)
 
 

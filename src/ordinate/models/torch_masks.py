@@ -132,10 +132,10 @@ def _is_causal(mask: Tensor, sizes: AttentionSizes) -> bool | None:
     """Whether a mask is the causal one; None where its values are not read."""
     if not _readable(mask):
         return None
-    hidden = torch.ones(sizes.queries, sizes.keys, dtype=torch.bool).triu(1)
+    hidden = torch.ones(sizes.queries, sizes.keys, dtype=torch.bool, device=mask.device).triu(1)
     if mask.dtype == torch.bool:
         return bool((mask == hidden).all())
-    return bool((mask == torch.zeros(hidden.shape).masked_fill(hidden, float("-inf"))).all())
+    return bool((mask == torch.zeros(hidden.shape, device=mask.device).masked_fill(hidden, float("-inf"))).all())
 
 
 def _hidden(mask: Tensor) -> Tensor | None:

@@ -116,7 +116,7 @@ def dropout_factors(
     For second derivatives; it holds one bool for each pair.
     """
     q, k, _, table = inputs
-    draw, kept = drop.begin(), torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.bool)
+    draw, kept = drop.begin(), q.new_zeros(*q.shape[:3], k.shape[2], dtype=torch.bool)
     wide = torch.promote_types(q.dtype, torch.float32)
     cuts = head_cuts(q, k, table, where, scale)
     for row, head in itertools.product(*map(range, q.shape[:2])):

@@ -1,5 +1,7 @@
 """A scheme at a geometry with a further bias, given as a tensor: a mask without structure, a learned bias."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -38,16 +40,17 @@ class PlacedWithBias(Placed):
     """A scheme at a geometry, or at a block of one, whose scores get a further bias, given as a tensor.
 
     Args:
-        scheme: the sum of a scheme and an `AddedBias`.
-        added: that `AddedBias`.
+        scheme: the sum of a scheme and an `AddedBias`, the last of its parts.
         where: the geometry.
         queries: which queries of the tensor they are.
         keys: which keys.
     """
 
-    def __init__(self, scheme: Scheme, added: AddedBias, where: Geometry, queries: range, keys: range) -> None:
+    scheme: Sum
+
+    def __init__(self, scheme: Sum, where: Geometry, queries: range, keys: range) -> None:
         super().__init__(scheme, where)
-        self._added, self._queries, self._keys = added, queries, keys
+        self._queries, self._keys = queries, keys
 
     @property
     def bias(self) -> Bias:
@@ -57,13 +60,11 @@ class PlacedWithBias(Placed):
     def block(self, queries: slice, keys: slice | None = None) -> "PlacedWithBias":
         """Bind the scheme and the tensor to a block of the queries and keys."""
         columns = self._keys if keys is None else self._keys[keys]
-        return PlacedWithBias(
-            self.scheme, self._added, self.where.block(queries, keys), self._queries[queries], columns
-        )
+        return PlacedWithBias(self.scheme, self.where.block(queries, keys), self._queries[queries], columns)
 
     def _sum(self) -> Bias:
         rows, columns = (slice(part.start, part.stop) for part in (self._queries, self._keys))
-        own, added = self.scheme.bias(self.where), self._added.given[:, :, rows, columns]
+        own, added = self.scheme.bias(self.where), cast(AddedBias, self.scheme.members[-1]).given[:, :, rows, columns]
         return added if own is None else own + added
 
 
@@ -82,6 +83,5 @@ def place_with_bias(scheme: Scheme, where: Geometry, added: Bias) -> Placed:
     need(tuple(added.shape[2:]) == where.shape, "an added bias needs a number for each pair", came, "expand it")
     # the positions may be consecutive, but the sum is no function of the offset
     at = scheme.at(changed(where, consecutive=False))
-    own = AddedBias(torch.as_tensor(added))
     queries, keys = (range(tokens) for tokens in where.shape)
-    return PlacedWithBias(Sum(scheme, own), own, at.where, queries, keys)
+    return PlacedWithBias(Sum(scheme, AddedBias(torch.as_tensor(added))), at.where, queries, keys)

@@ -1,5 +1,6 @@
 """Position encoding schemes: the base class and a scheme bound to the positions of a forward pass."""
 
+import copy
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -245,6 +246,12 @@ class Placed:
     def __getstate__(self) -> dict[str, Any]:
         # a copy has parameters of its own: what was computed from these is left out
         return {**vars(self), "_made": {}, "_snapshot": None, "_last_embedded": _no_tokens}
+
+    def with_scheme(self, scheme: Scheme) -> "Placed":
+        """Return a copy with another scheme: a copy of this one whose parameters were replaced."""
+        other = copy.copy(self)
+        other.scheme = scheme
+        return other
 
     def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
         """Compute a result that depends on positions alone at the first call, and return the cached one later.

@@ -152,7 +152,9 @@ def _unpack(
     Positions are replaced by indices in memory order, which give the same offsets; the bias table needs no more.
     """
     is_causal, start, window, sunk = structure
-    q_pos, k_pos = (torch.arange(first, first + x.shape[2])[None, :, None] for x, first in ((q, start), (k, 0)))
+    q_pos, k_pos = (
+        torch.arange(first, first + x.shape[2], device=x.device)[None, :, None] for x, first in ((q, start), (k, 0))
+    )
     q_document, k_document = others[sunk:] or (None, None)
     where = Geometry(q_pos, k_pos, bool(is_causal), start, window or None, q_document, k_document, consecutive=True)
     return others[0] if sunk else None, where

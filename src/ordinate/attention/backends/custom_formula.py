@@ -13,6 +13,7 @@ from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_gpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
+from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import gradients
@@ -112,13 +113,11 @@ def _gradients(ctx: Any, inputs: tuple[Tensor, ...], gradient: Tensor) -> list[T
     q, k, v, *learned = inputs
     wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
     formula, own = SchemeFormula(ctx.at.scheme), 3 + ctx.sinks
-    names = [name for name, _ in formula.named_parameters()]
     for part in _parts(ctx, q):
         rows, keys, *_ = part
         leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
         with torch.enable_grad():
-            parameters = dict(zip(names, leaves[own:], strict=True))
-            out = torch.func.functional_call(formula, parameters, (part[2:], *leaves[:own]))
+            out = replaced(formula, leaves[own:]).forward(part[2:], *leaves[:own])
             slopes = torch.autograd.grad(out, leaves, gradient[:, :, rows], allow_unused=True)
         # views into the float32 sums: blocks overlap in keys, so gradients accumulate in place
         sums = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])

@@ -69,7 +69,8 @@ class OffsetBias(Backend):
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""
         table = self._table(call)
-        drop = offset_bias_attention.Dropout(call.dropout, int(torch.randint(2**62, ()))) if call.dropout else None
+        seed = int(torch.randint(2**62, (), device="cpu")) if call.dropout else 0
+        drop = offset_bias_attention.Dropout(call.dropout, seed) if call.dropout else None
         return _Tiles.apply(call.q, call.k, call.v, table, call.where, call.scale, drop)
 
     def workspace_bytes(self, call: AttentionCall) -> int:

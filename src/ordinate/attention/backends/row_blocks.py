@@ -12,6 +12,7 @@ from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
+from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 from ordinate.ops import row_block_attention
 from ordinate.ops.blocks import QueryBlock, query_blocks
@@ -117,7 +118,7 @@ class _Rows(torch.autograd.Function):
 def _block_attention(part: AttentionCall) -> Outputs:
     """Compute attention of a block of queries, whose keys and values are float32 or wider."""
     scheme, at, q = part.at.scheme, part.at, row_block_attention.to_float32(part.q)
-    rows = _rows(at, q, part.k, part.v, part.scale, _Added(scheme)(at, q, part.k, part.scale), part.q.dtype)
+    rows = _rows(at, q, part.k, part.v, part.scale, _Added(scheme).forward(at, q, part.k, part.scale), part.q.dtype)
     if "value_bias" not in scheme.hooks:
         return rows.weighted_values(None)
     weights = rows.all_weights()
@@ -132,7 +133,6 @@ class _Gradients:
         self.at, self.scale, self.learned = at, scale, learned
         self.types = [x.dtype for x in (q, k, v, *learned)]
         self.q, self.k, self.v = q, row_block_attention.to_float32(k), row_block_attention.to_float32(v)
-        self.names = [name for name, _ in _Added(at.scheme).named_parameters()]
         self.to_q = torch.empty_like(self.q, dtype=self.k.dtype)
         # transposed, since matrix products into this layout are faster
         self.to_k, self.to_v = (x.new_zeros(x.mT.shape) for x in (self.k, self.v))
@@ -154,7 +154,8 @@ class _Gradients:
         )
         leaves = [x.detach().requires_grad_() for x in (q, k, *self.learned)]
         with torch.enable_grad():
-            added = self._called(_Added(at.scheme), leaves[2:], (at, *leaves[:2], self.scale))
+            # with the parameters of the forward pass, even if the module's have been replaced since
+            added = replaced(_Added(at.scheme), leaves[2:]).forward(at, *leaves[:2], self.scale)
         part = _rows(at, q, k, v, self.scale, None if added is None else added.detach(), self.q.dtype)
         to_weights = self._carried(part, at, upstream) if "value_bias" in at.scheme.hooks else None
         to_k, to_v = self.to_k[..., block.keys], self.to_v[..., block.keys]
@@ -171,16 +172,12 @@ class _Gradients:
         weights = part.all_weights().requires_grad_()
         leaves = [weights, *(x.detach().requires_grad_() for x in self.learned)]
         with torch.enable_grad():
-            carried = self._called(_Carried(at.scheme), leaves[1:], (leaves[0], at.where))
+            carried = replaced(_Carried(at.scheme), leaves[1:]).forward(leaves[0], at.where)
         if carried is None:
             return None
         to_weights, *more = torch.autograd.grad(carried, leaves, upstream, allow_unused=True)
         self._add(more)
         return to_weights
-
-    def _called(self, module: nn.Module, learned: Sequence[Tensor], inputs: tuple[Any, ...]) -> Tensor | None:
-        # with the parameters of the forward pass, even if the module's have been replaced since
-        return torch.func.functional_call(module, dict(zip(self.names, learned, strict=True)), inputs)
 
     def _add(self, more: Sequence[Tensor | None]) -> None:
         for total, one in zip(self.sums, more, strict=True):
@@ -203,7 +200,7 @@ def _rows(
 
 
 class _Added(nn.Module):
-    """What a scheme adds to the scores, or its own scores, as a module for functional_call with its parameters."""
+    """What a scheme adds to the scores, or its own scores, as a module that owns its parameters."""
 
     def __init__(self, scheme: Scheme) -> None:
         super().__init__()
@@ -211,14 +208,14 @@ class _Added(nn.Module):
 
     def forward(self, at: Placed, q: Queries, k: Keys, scale: float) -> Bias | None:
         k = repeat_keys(k, q.shape[1])
-        own = self.scheme.score(q, k, at.where)
-        parts = None if own is None else own * scale, at.bias, self.scheme.content_bias(q, k, at.where)
+        own, bias = self.scheme.score(q, k, at.where), at.with_scheme(self.scheme).bias
+        parts = None if own is None else own * scale, bias, self.scheme.content_bias(q, k, at.where)
         made = [part for part in parts if part is not None]
         return sum(made[1:], made[0]).to(q.dtype) if made else None
 
 
 class _Carried(nn.Module):
-    """The scheme's `value_bias`, as a module for functional_call with its parameters."""
+    """The scheme's `value_bias`, as a module that owns its parameters."""
 
     def __init__(self, scheme: Scheme) -> None:
         super().__init__()
