@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,11 @@ class WrongSumOfExponentials(Right):
         return self.run(call), torch.zeros(call.q.shape[:3])
 
 
+class WrongInHalf(Right):
+    def spoilt(self, call, out):
+        return 1.1 * out if call.q.dtype == torch.float16 else out
+
+
 class Interrupted(Right):
     """Right, but for a user who loses patience with the first test."""
 
@@ -174,6 +180,40 @@ def test_a_backend_that_does_not_agree_is_refused_with_one_warning_and_the_next_
         out = attend(q, k, v, scheme.at(where))
         assert fake.runs == runs
     assert torch.allclose(out, attend(q, k, v, scheme.at(where), backend="reference"), atol=1e-5)
+
+
+def test_a_backend_that_is_wrong_in_one_dtype_is_refused_there_alone(chosen):
+    chosen(WrongInHalf)
+    where = Geometry.causal(40)
+    with as_if_on("cuda"), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                told = explain(*inputs(where, dtype), t5().at(where))
+                assert (told.backend == "fake") == (dtype != torch.float16)
+    (one,) = (str(x.message) for x in said)
+    assert re.match(r"the attention backend 'fake' is not used for float16, .*: its output differs", one)
+
+
+def test_threads_that_meet_a_test_take_another_way_and_the_backend_later(chosen):
+    """One test for all, and no call waits for it."""
+    fake, where, found = chosen(Right), Geometry.causal(40), []
+    given, scheme, run = inputs(where), t5(), fake.run
+
+    def meanwhile(call):
+        if not found:
+            found.append(None)
+            with ThreadPoolExecutor(1) as pool:
+                found[0] = pool.submit(lambda: explain(*given, scheme.at(where))).result()
+        return run(call)
+
+    fake.run = meanwhile
+    with as_if_on("cuda"):
+        told = explain(*given, scheme.at(where))
+    assert told.backend == "fake"
+    assert found[0].backend != "fake"
+    assert found[0].unsupported["fake"] == "it is being tested"
+    assert fake.runs == 1
 
 
 def test_a_test_that_is_interrupted_is_made_anew(chosen):

@@ -99,6 +99,19 @@ def test_any_number_of_tokens_is_read(tokens, way):
     assert_it_agrees(way, drawn(way, tokens, 16, 16))
 
 
+@pytest.mark.parametrize("width", [1, 16])
+def test_a_decay_that_channels_share_beside_a_bonus_is_that_of_each(width):
+    # a head may have a single channel
+    q, k, v, logs, bonus, start = drawn("before", CHUNK + 7, width, 5)
+    logs, upstream = logs[..., :1], (torch.randn_like(v), torch.randn_like(start))
+    given = scans.Problem(q, k, v, logs, bonus, start)
+    y, last, *saved = scans.forward(given)
+    found = scans.backward(upstream, given, *saved)
+    exact = results(lambda *given: looped("before", *given), [x.double() for x in given], upstream)
+    for one, true in zip((y, last, *found), exact, strict=True):
+        assert torch.allclose(one.double(), true, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.extended
 @pytest.mark.usefixtures("proved")
 @pytest.mark.parametrize("way", WAYS)

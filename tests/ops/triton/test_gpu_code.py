@@ -270,6 +270,19 @@ def test_the_join_of_near_and_far_keys_replaces_their_log_sum_exp_after_a_barrie
         assert order.endswith("tt.load tt.load tt.store barrier tt.store") == (text is source)
 
 
+@pytest.mark.extended
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+@pytest.mark.parametrize(
+    "before", [pytest.param([], id="newest"), pytest.param([OLDEST], id="oldest", marks=with_oldest)]
+)
+def test_every_kernel_compiles_for_a_single_head_token_and_channel(before):
+    sources = (path.read_text(encoding="utf-8") for path in Path(tiles.__file__).parent.glob("*.py"))
+    launched = {name for text in sources for name in re.findall(r"\blaunch\((\w+), ", text)}
+    assert len(launched) > 20
+    _, compiled = printed(str(Path(__file__).with_name("smallest_sizes.py")), before=before)
+    assert set(compiled) == launched
+
+
 def test_a_table_has_configurations_for_all_channels_and_types():
     for kind in tiles.TILES:
         for dtype in (torch.float32, torch.float16, torch.bfloat16):

@@ -123,6 +123,7 @@ def test_strides_and_addresses_launch_what_contiguous_tensors_do(layout, monkeyp
         ("a number between heads", 32, True),
         # no stride of theirs is a multiple of 16 anyway
         ("a number between tokens", 40, False),
+        ("an address between", 40, True),
         ("channels before tokens", 40, True),
     ],
 )

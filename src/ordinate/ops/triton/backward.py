@@ -172,7 +172,9 @@ def attention_backward_queries(given, softmax, made, added, bias, where, FORM: t
     rows = queries, upstream, i, asks, norm, delta, tile * ROWS, load_shares(bias, batch, i, where, FORM)
     of_rows, of_pieces = tl.zeros([ROWS], tl.float32), tl.zeros([PIECES], tl.float32)
     state = tl.zeros([ROWS, WIDTH], tl.float32), of_rows, of_rows, of_pieces, of_pieces
-    state = add_key_ranges(state, rows, (k, v, batch), (bias, where, head), tile, FORM)
+    # named, since Triton 3.6 loses numbers that are 1 in a tuple of tuples within a loop
+    inputs = bias, where, head
+    state = add_key_ranges(state, rows, (k, v, batch), inputs, tile, FORM)
     to_queries, behind, ahead, levels, slopes = state
     to_queries *= where.scale
     if added is not None:

@@ -87,14 +87,15 @@ def address(x, batch, head, i):
 def contiguous_channels(x: Tensor) -> Tensor:
     """Return the tensor itself if the kernels read it as they read a contiguous one, else a contiguous copy.
 
-    Its channels must be contiguous, and its tokens so near to each other that offsets within a tile have 32 bits. Of
-    heads whose number of channels 16 divides, the address [bytes] and all strides [numbers] must be multiples of 16:
-    for others Triton compiles other code, which no proof has seen, and which loads one number at a time.
+    Its channels must be contiguous, its address [bytes] a multiple of 16, and its tokens so near to each other that
+    offsets within a tile have 32 bits. Of heads whose number of channels 16 divides, all strides [numbers] must be
+    multiples of 16, too: for others Triton compiles other code, which no proof has seen, and which loads one number
+    at a time.
     """
     strides = [stride for size, stride in zip(x.shape[:3], x.stride(), strict=False) if size > 1]
-    fits = (x.stride(3) == 1 and x.stride(2) <= MAX_ROW) or x.is_contiguous()
+    fits = x.data_ptr() % ALIGNED == 0 and ((x.stride(3) == 1 and x.stride(2) <= MAX_ROW) or x.is_contiguous())
     if x.shape[3] % ALIGNED == 0:
-        fits = fits and x.data_ptr() % ALIGNED == 0 and not any(stride % ALIGNED for stride in strides)
+        fits = fits and not any(stride % ALIGNED for stride in strides)
     return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 

@@ -43,7 +43,7 @@ class Form(NamedTuple):
         device: the GPU.
         width: channels of keys.
         depth: channels of values.
-        shared: whether all channels of a head share the decay.
+        shared: whether all channels of a head share the decay, and there is no bonus.
         before: whether tokens are read before they are stored.
         grouped: whether several heads share queries and keys.
     """
@@ -98,7 +98,8 @@ def unusable_reason(
     if any(0 in x.shape for x in inputs):
         return "a tensor is empty"
     grouped = q.shape[1] != v.shape[1]
-    form = Form(str(q.device), q.shape[3], v.shape[3], w.shape[3] == 1, bonus is not None, grouped)
+    shared = w.shape[3] == 1 and bonus is None
+    form = Form(str(q.device), q.shape[3], v.shape[3], shared, bonus is not None, grouped)
     said = f"{form.width} channels of keys, {form.depth} of values, "
     said += "one decay for each head" if form.shared else "a decay for each channel"
     return unproved_reason("recurrence", form, said, lambda: disagreement(recurrence, plain, form))

@@ -87,8 +87,18 @@ class Problem(NamedTuple):
         """Return what a kernel is compiled for."""
         width, depth = self.q.shape[3], self.v.shape[3]
         rows, columns = _block(width, block.rows), _block(depth, block.columns)
-        shared, before = self.w.shape[3] == 1, self.bonus is not None
-        return Form(CHUNK, CHUNK.bit_length() - 1, width, depth, rows, columns, shared, before, back)
+        before = self.bonus is not None
+        return Form(CHUNK, CHUNK.bit_length() - 1, width, depth, rows, columns, self.shared, before, back)
+
+    @property
+    def shared(self) -> bool:
+        """Whether all channels of a head have one decay; with a bonus each has its own, which may be the same."""
+        return self.w.shape[3] == 1 and self.bonus is None
+
+    @property
+    def logs(self) -> Strided:
+        """Return the log decays as the kernels take them."""
+        return _strided(self.w if self.shared else self.w.expand(-1, -1, -1, self.q.shape[3]))
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -99,10 +109,10 @@ class Problem(NamedTuple):
 
 def forward(given: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the output, the last state, the state before each chunk, and the products of pairs."""
-    q, k, v, w, bonus, start = given
+    q, k, v, _, bonus, start = given
     rows, chunks = v.shape[0] * v.shape[1], given.sizes[3]
     y, last, states, products = empty_states(v, start)
-    row, column, logs = _strided(k), _strided(v), _strided(w)
+    row, column, logs = _strided(k), _strided(v), given.logs
     _scan((row, column, logs, _strided(start), _strided(states), _strided(last)), given, back=False)
     # without a bonus its address is not read
     arguments = _strided(q), row, logs, start if bonus is None else bonus.contiguous(), _strided(products)
@@ -125,7 +135,7 @@ def backward(
     """
     q, k, v, w, bonus, start = given
     rows, (_, groups, tokens, chunks) = v.shape[0] * v.shape[1], given.sizes
-    row, column, logs, above = _strided(k), _strided(v), _strided(w), _strided(gradients[0])
+    row, column, logs, above = _strided(k), _strided(v), given.logs, _strided(gradients[0])
     after, dstart = torch.empty_like(states), torch.empty_like(start, memory_format=torch.contiguous_format)
     _scan((_strided(q), above, logs, _strided(gradients[1]), _strided(after), _strided(dstart)), given, back=True)
     dv = torch.empty_like(v, memory_format=torch.contiguous_format)
@@ -141,7 +151,10 @@ def backward(
     limit = {} if form.before else {"maxnreg": MAX_REGISTERS}
     launch(chunk_gradients, (rows * chunks, blocks), arguments, GRADIENTS.options | limit)
     dq, dk = (x.unflatten(1, (-1, groups)).sum(2) if groups > 1 else x for x in (dq, dk))
-    dw = dw.sum(1).view(*w.shape) if form.shared else dw
+    if form.shared:
+        dw = dw.sum(1).view(*w.shape)
+    elif w.shape[3] < form.width:
+        dw = dw.sum(3, keepdim=True)
     return dq, dk, dv, dw, dbonus.view(*v.shape[:2], chunks, -1).sum((0, 2)) if form.before else None, dstart
 
 
