@@ -77,6 +77,7 @@ CASES = {
     "reference, varied": ("reference", alibi, causal, False, VARIED),
     "rows": ("row_blocks", t5, causal, False, {}),
     "rows of a window": ("row_blocks", alibi, window, False, {}),
+    "rows with gates": ("row_blocks", lambda: Cope(head_width=WIDTH), causal, False, {}),
     "rows by content": ("row_blocks", shaw, causal, True, {}),
     "varied": ("custom_formula", t5, causal, True, VARIED),
     "varied, no bias": ("custom_formula", NoPosition, causal, False, {"score_options": ScoreOptions(softcap=20.0)}),
@@ -137,6 +138,11 @@ def test_the_workspace_that_is_explained_is_what_is_held(case, which, dtype):
 @pytest.mark.parametrize("case", ["a frozen bias", "reference", "a table and dropout"])
 def test_the_workspace_of_a_short_call_is_what_is_held(case):
     need_close(*said_and_held(case, 600))
+
+
+def test_the_last_block_has_more_pairs_and_holds_less():
+    # blocks of 256, 256 and 188 rows: tables of CoPE grow with the rows
+    need_close(*said_and_held("rows with gates", 700, batch=3))
 
 
 DENSE = {

@@ -74,6 +74,15 @@ def query_blocks(where: Geometry, size: int) -> list[QueryBlock]:
     return found
 
 
+def largest_blocks(blocks: list[QueryBlock]) -> list[QueryBlock]:
+    """Return the blocks that can hold most: that with the most pairs, and that with the most keys of the tallest.
+
+    The last has fewer rows than the others, and may have more pairs: what grows with the rows alone is theirs.
+    """
+    most_pairs, tallest = max(blocks, key=lambda cut: math.prod(cut.size)), max(blocks, key=lambda cut: cut.size)
+    return [most_pairs] if most_pairs is tallest else [most_pairs, tallest]
+
+
 def visible_offsets(where: Geometry, reach: float | None) -> tuple[int, int, bool]:
     """Return the entries [first, stop) of a full table that visible pairs need, and whether some pairs lie beyond.
 

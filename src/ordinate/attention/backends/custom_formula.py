@@ -15,7 +15,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Outputs
-from ordinate.ops.blocks import query_blocks
+from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
 from ordinate.ops.double_backward import gradients
 from ordinate.schemes._scheme import Placed
 
@@ -62,20 +62,16 @@ class CustomFormula(Backend):
 
         The blocks' outputs are held until they are joined. The largest block is extended from its first rows.
         """
-        cuts = query_blocks(call.where, _block_rows(call.where, call.q))
-        largest = max(cuts, key=lambda cut: cut.size[0] * cut.size[1])
-        part = changed(
-            call,
-            q=call.q[:, :, largest.rows],
-            k=call.k[:, :, largest.keys],
-            v=call.v[:, :, largest.keys],
-            at=call.at.block(largest.rows, largest.keys),
-        )
+
+        def held(cut: QueryBlock) -> int:
+            k, v, at = call.k[:, :, cut.keys], call.v[:, :, cut.keys], call.at.block(cut.rows, cut.keys)
+            return row_workspace(changed(call, q=call.q[:, :, cut.rows], k=k, v=v, at=at), finite_attention)
+
         out = math.prod(call.q.shape[:2]) * call.v.shape[3] * call.v.element_size()
+        blocks = query_blocks(call.where, _block_rows(call.where, call.q))
         # as inside the autograd function, which keeps its inputs only
         with torch.no_grad():
-            held = row_workspace(part, finite_attention)
-        return max(held, out * call.where.shape[0])
+            return max(*map(held, largest_blocks(blocks)), out * call.where.shape[0])
 
 
 def _outgrows_masks(call: AttentionCall) -> bool:

@@ -15,7 +15,7 @@ from ordinate.core.records import changed
 from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 from ordinate.ops import row_block_attention
-from ordinate.ops.blocks import QueryBlock, query_blocks
+from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
 from ordinate.ops.double_backward import gradients
 from ordinate.ops.heads import repeat_keys
 from ordinate.schemes._scheme import Placed, Scheme
@@ -66,22 +66,18 @@ class RowBlocks(Backend):
 
         Extended from the first rows of that block.
         """
-        cut = max(_blocks(call.at, call.q), key=lambda cut: cut.size[0] * cut.size[1])
         keys, values = row_block_attention.to_float32(call.k), row_block_attention.to_float32(call.v)
         copies = sum(x.numel() * x.element_size() for x, y in ((keys, call.k), (values, call.v)) if x is not y)
-        part = changed(
-            call,
-            q=call.q[:, :, cut.rows],
-            k=keys[:, :, cut.keys],
-            v=values[:, :, cut.keys],
-            at=call.at.block(cut.rows, cut.keys),
-        )
+
+        def held(cut: QueryBlock) -> int:
+            k, v, at = keys[:, :, cut.keys], values[:, :, cut.keys], call.at.block(cut.rows, cut.keys)
+            part = changed(call, q=call.q[:, :, cut.rows], k=k, v=v, at=at)
+            # the block's own output is held beside the result
+            own = cut.size[0] * call.q.shape[:2].numel() * call.v.shape[3] * max(4, call.q.element_size())
+            return row_workspace(part, _block_attention) + own
+
         with torch.no_grad():
-            held = row_workspace(part, _block_attention)
-        # the block's own output is held beside the result
-        return (
-            copies + held + cut.size[0] * call.q.shape[:2].numel() * call.v.shape[3] * max(4, call.q.element_size())
-        )
+            return copies + max(map(held, largest_blocks(_blocks(call.at, call.q))))
 
 
 class _Rows(torch.autograd.Function):
