@@ -97,6 +97,29 @@ def test_what_must_not_be_written_is_not():
     assert not (beam_search(model, memory, 4, beams=2).ids[:, 0, :1] == banned).any()
 
 
+def test_a_text_that_reaches_the_greatest_length_may_have_to_end_there():
+    model, free = build(force_end=True), build()
+    memory, generator = model.encode_source(SOURCE), torch.Generator().manual_seed(0)
+    for length in (1, 2, 5):
+        drawn = translate(model, memory, length, temperature=2.0, generator=generator)
+        assert (drawn == END).any(1).all()
+        found = beam_search(model, memory, length, beams=3)
+        assert (found.ids == END).any(2)[found.scores > -torch.inf].all()
+    # the forced token has probability 1: as if the text had ended without it
+    ids = beam_search(model, memory, 1, beams=1)
+    assert torch.equal(ids.scores, torch.zeros_like(ids.scores))
+    assert (translate(free, free.encode_source(SOURCE), 5) != END).all(1).any()
+
+
+def test_scores_may_leave_out_suppressed_tokens():
+    banned = tuple(place for place in range(3, 6) if place != END)
+    some = beam_search(build(suppress_tokens=banned, renormalize=True), build().encode_source(SOURCE), 1, beams=1)
+    model = build()
+    logits = model.target_logits(torch.full((len(SOURCE), 1), model.shape.start_token), model.encode_source(SOURCE))
+    logits[..., list(banned)] = -torch.inf
+    torch.testing.assert_close(some.scores[:, 0], logits[:, -1].log_softmax(-1).amax(-1).float().detach())
+
+
 def test_drawing_is_a_function_of_its_generator():
     model = build()
     memory = model.encode_source(SOURCE)

@@ -285,6 +285,11 @@ def test_reversing_can_be_learned_by_heart():
         (lambda: build(cross_axis="scale"), "no cross_axis is named 'scale'; .*did you mean 'scaled'"),
         (lambda: build(cross_scheme="learned"), "cross_scheme must act inside attention; Learned uses embed"),
         (lambda: build(end=13), "special tokens must lie in 0 to 12; got 13"),
+        (
+            lambda: build(renormalize=True),
+            "renormalize has an effect only with suppress_tokens; got .*; give suppress",
+        ),
+        (lambda: build(end=(), force_end=True), r"force_end needs an end token; got .*end=\(\); give an end token"),
         (lambda: build(blocks="reversible"), "an encoder-decoder needs plain blocks"),
         (lambda: build(source_scheme="concatenated"), "a shared token table needs schemes that append equally many"),
         (lambda: build(embedding_scale=0.0), "embedding_scale must be above zero"),

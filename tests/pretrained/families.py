@@ -152,6 +152,7 @@ ENCODER_DECODERS = {
     "t5": T5,
     # of version 1.1: gates, and a head of its own
     "t5, untied": T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 6},
+    "mt5": T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 6},
     "marian": MARIAN,
     "marian, separate embeddings": MARIAN
     | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "activation_function": "relu"},

@@ -215,7 +215,12 @@ def here(family, seed, bases, folder):
             ),
             BASE,
         )
-        head = {"GPT2LMHeadModel": LM, "MarianMTModel": PAIRS, "T5ForConditionalGeneration": PAIRS}.get(named, head)
+        head = {
+            "GPT2LMHeadModel": LM,
+            "MarianMTModel": PAIRS,
+            "T5ForConditionalGeneration": PAIRS,
+            "MT5ForConditionalGeneration": PAIRS,
+        }.get(named, head)
         # a pooler that the model lacks is drawn at random there
         count = 1 if getattr(shape, "head", None) == "none" else 2
         return judged(ours(model, head)[:count], outputs(other, head)[:count]), changes

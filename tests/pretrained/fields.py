@@ -387,6 +387,42 @@ FIELDS = {
         },
         [PAIRS],
     ),
+    "mt5": (
+        {"vocab_size": WORDS, "d_model": 16, "d_kv": 8, "d_ff": 12, "num_layers": 2, "num_heads": 2}
+        | {"decoder_start_token_id": 0, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 40},
+        {
+            "num_decoder_layers": [OUT, None, 1, 3],
+            "num_heads": [1, 4],
+            "d_kv": [OUT, 4, 6],
+            "relative_attention_num_buckets": [OUT, 8, 7, 6],
+            "relative_attention_max_distance": [OUT, 20, 12],
+            "dropout_rate": DROPOUT,
+            "layer_norm_epsilon": EPS,
+            "initializer_factor": [1.0],
+            "feed_forward_proj": [
+                OUT,
+                "relu",
+                "gated-gelu",
+                "gelu",
+                "gated-silu",
+                "silu",
+                "gelu_new",
+                "gated-gelu_new",
+            ],
+            "dense_act_fn": [OUT, "gelu", "silu"],
+            "is_gated_act": [OUT, None, True, False],
+            "scale_decoder_outputs": [OUT, None, True, False],
+            "classifier_dropout": DROPOUT,
+            "tie_word_embeddings": TIED,
+            "decoder_start_token_id": [OUT, None, 0, 40],
+            "bos_token_id": [OUT, None, 1],
+            "pad_token_id": [OUT, None, 0, 40],
+            "eos_token_id": [OUT, None, 1, 40, [1, 2]],
+            "is_decoder": [OUT, True, False],
+            "is_encoder_decoder": [OUT, True, False],
+        },
+        [PAIRS],
+    ),
     "marian": (
         {"vocab_size": WORDS, "d_model": 16, "max_position_embeddings": 32, "pad_token_id": 18, "eos_token_id": 0}
         | {"decoder_start_token_id": 18, "forced_eos_token_id": None}

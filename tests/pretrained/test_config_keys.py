@@ -29,7 +29,7 @@ ENCODERS = (
     "dinov2",
     "dinov2_with_registers",
 )
-PAIRS = ("t5", "marian")
+PAIRS = ("t5", "mt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
 HEADS = ("lm_head.weight", "embed_out.weight")

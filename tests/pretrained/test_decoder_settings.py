@@ -12,7 +12,7 @@ from ordinate.pretrained.weights import family_of, load, save
 
 pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
-PAIRS = ("t5", "marian")
+PAIRS = ("t5", "mt5", "marian")
 
 
 def agrees(folder):

@@ -219,19 +219,16 @@ def test_texts_are_written_with_the_settings_of_the_checkpoint_as_in_transformer
     model = load(folder)
     save(model, tmp_path / "again", name)
     assert load(tmp_path / "again").shape == model.shape
+    auto = transformers.AutoModelForSeq2SeqLM
+    others = [auto.from_pretrained(place).eval() for place in (folder, tmp_path / "again")]
     memory = model.encode_source(SOURCE)
     for length in (1, 2, 5, 8):
-        found = (
-            translate(model, memory, length)
-            if beams == 1
-            else beam_search(model, memory, length, beams=beams).ids[:, 0]
-        )
-        texts = truncate_at(found.split(1, 1), (3,))
-        assert "forced_eos_token_id" not in setting or not setting["forced_eos_token_id"] or 3 in found[0].tolist()
-        for place in (folder, tmp_path / "again"):
-            other = transformers.AutoModelForSeq2SeqLM.from_pretrained(place).eval()
+        one = beams == 1
+        found = translate(model, memory, length) if one else beam_search(model, memory, length, beams=beams).ids[:, 0]
+        assert 3 in found[0].tolist() or not setting.get("forced_eos_token_id")
+        for other in others:
             expected = other.generate(SOURCE, max_new_tokens=length, num_beams=beams, do_sample=False)[:, 1:]
-            assert texts == truncate_at(expected.split(1, 1), (3,))
+            assert truncate_at(found.split(1, 1), (3,)) == truncate_at(expected.split(1, 1), (3,))
 
 
 @torch.no_grad()

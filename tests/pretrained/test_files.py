@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from ordinate.pretrained.checkpoint_files import remove_shards
+from ordinate.pretrained.checkpoint_files import CheckpointTensors, remove_shards
 from ordinate.pretrained.weights import load, save
 
 pytest.importorskip("transformers")
@@ -61,6 +61,14 @@ def test_a_whole_file_is_read_before_an_index_as_in_transformers(tmp_path):
     assert (tmp_path / INDEX).exists()
     expected = load_file(tmp_path / "model.safetensors")["lm_head.weight"]
     assert torch.equal(load(tmp_path).head.weight, expected)
+
+
+def test_a_tensor_that_is_stored_under_an_early_and_a_current_name_is_refused(tmp_path):
+    stored = {f"encoder.LayerNorm.{name}": torch.ones(2) for name in ("gamma", "weight")}
+    save_file(stored, tmp_path / "model.safetensors")
+    both = r"model.safetensors has early and current ones of \['encoder.LayerNorm.\w+'\]"
+    with pytest.raises(ValueError, match=f"a tensor must be stored under one name; {both}; remove those"):
+        CheckpointTensors(tmp_path)
 
 
 def test_saving_rewrites_the_special_tokens_of_an_earlier_model(tmp_path):

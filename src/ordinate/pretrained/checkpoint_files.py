@@ -104,7 +104,8 @@ class CheckpointTensors(Mapping[str, Tensor]):
         folder: the checkpoint.
 
     Raises:
-        ValueError: no safetensors files, pickles only, or an index that names missing files.
+        ValueError: no safetensors files, pickles only, an index that names missing files, or a tensor that is stored
+            under an early and a current name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -114,7 +115,14 @@ class CheckpointTensors(Mapping[str, Tensor]):
         self._stored: dict[str, str] = {}
         for file in files:
             with _opened(file) as tensors:
-                stored = {_current_name(name): name for name in tensors.keys()}  # noqa: SIM118 - no dict
+                names = list(tensors.keys())
+            stored = {_current_name(name): name for name in names}
+            both = [name for name in names if stored[_current_name(name)] != name]
+            must, came = (
+                "a tensor must be stored under one name",
+                f"{file.name} has early and current ones of {both[:1]}",
+            )
+            need(not both, must, came, "remove those that are not used")
             self._stored |= stored
             self._place |= dict.fromkeys(stored, file)
 
