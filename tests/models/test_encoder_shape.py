@@ -179,6 +179,22 @@ def test_positions_leave_out_the_padding_token_in_a_text():
     assert build(head="none").padding_position is None
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("scheme", ["concatenated", "sinusoidal+concatenated"])
+def test_the_padding_token_has_its_own_vector_in_columns_that_a_scheme_appends(scheme):
+    model = build(padding=3, head="none", layers=1, scheme=scheme, tie_embeddings=True)
+    text, found = torch.tensor([[5, 3, 7]]), []
+    model.blocks[0].register_forward_pre_hook(lambda _, given: found.append(given[0]))
+    model(text)
+    table, row = model.tokens.weight, model.padding_position.weight[0]
+    appended = model.first_scheme.appended_width
+    assert appended > 0
+    expected = torch.nn.functional.pad(table[3], (0, appended)) + row
+    torch.testing.assert_close(found[0][0, 1], expected)
+    at = model.first_scheme.at(Geometry.full(2))
+    torch.testing.assert_close(found[0][:, [0, 2]], at.embed(table[[5, 7]][None]))
+
+
 def test_a_geometry_without_some_tokens_counts_the_others():
     where = Geometry.packed([4, 3], causal=False)
     left_out = torch.tensor([[False, True, False, False, True, False, False]])

@@ -1,5 +1,7 @@
 """Subclasses that override one hook: what they inherit beside it, a faster form of the old hook, is not used."""
 
+from abc import abstractmethod
+
 import pytest
 import torch
 
@@ -23,6 +25,7 @@ from ordinate.schemes import (
 )
 from ordinate.schemes._composition import HeadGroups, Sum
 from ordinate.schemes._fast_forms import encoders_of, log_bias_of, reach_of, slopes_of, vectors_of
+from ordinate.schemes._scheme import Scheme
 from ordinate.testing.assert_close import assert_max_close
 
 TOKENS, HEADS, WIDTH = 150, 4, 12
@@ -201,6 +204,32 @@ def test_what_the_class_itself_declares_is_used():
         pass
 
     assert slopes_of(Child(heads=HEADS), where) is not None
+
+
+def test_what_a_parent_declares_of_an_abstract_hook_it_declares_of_its_subclasses():
+    class ByOffset(Scheme):
+        shift_invariant = True
+        bias_reach = 128
+
+        @abstractmethod
+        def bias(self, where):
+            """A bias of the offset."""
+
+    class Near(ByOffset):
+        def bias(self, where):
+            return -where.offset[..., 0][:, None].abs().clamp(max=5).float()
+
+    class Marked(Near):
+        def content_bias(self, q, k, where):
+            return where.k_pos[..., 0][:, None, None].float()
+
+    near = Near()
+    assert near.at(Geometry.causal(TOKENS)).offset_table is not None
+    assert reach_of(near) == 128
+    check(near)
+    # a hook that the parent has not left to others
+    assert Marked().at(Geometry.causal(TOKENS)).offset_table is None
+    check(Marked())
 
 
 def test_subclasses_that_override_no_hook_keep_the_fast_forms():

@@ -96,7 +96,7 @@ class Encoder(Backbone, SavedModel):
             (mixer.check_causal if shape.causal else mixer.check_bidirectional)()
         if "embed" in self.first_scheme.hooks:
             need_size("the token embeddings", self.first_scheme, "width", shape.table_width)
-        self.padding_position = None if shape.padding is None else nn.Embedding(1, self.tokens.embedding_dim)
+        self.padding_position = None if shape.padding is None else nn.Embedding(1, shape.table_width)
         wide, narrow = shape.width, shape.table_width
         self.widen_embeddings = None if narrow == wide else nn.Linear(narrow, wide, bias=False)
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
@@ -188,7 +188,9 @@ class Encoder(Backbone, SavedModel):
         made = at.embed(x) if "embed" in at.scheme.hooks or self.widen_embeddings is None else x
         if self.padding_position is None or left_out is None:
             return made
-        return torch.where(left_out[..., None], x + self.padding_position.weight, made)
+        # columns that a scheme appends are the vector's alone
+        blank = nn.functional.pad(x, (0, made.shape[2] - x.shape[2]))
+        return torch.where(left_out[..., None], blank + self.padding_position.weight, made)
 
     def _widened(self, x: Float[Tensor, "b n columns"]) -> Tokens:
         """Take embeddings to the width of the model."""

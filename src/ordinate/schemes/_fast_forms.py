@@ -3,7 +3,8 @@
 A subclass that overrides `bias` inherits `linear_bias` from a class whose bias it replaces: slopes of another bias.
 So what a scheme declares beside its hooks is read by the functions here, which leave out what is outdated. A class
 that overrides a hook and means what it inherits says so in its body: `shift_invariant = True`,
-`linear_bias = Alibi.linear_bias`, `hooks = Parent.hooks`.
+`linear_bias = Alibi.linear_bias`, `hooks = Parent.hooks`. A parent whose hook is an `abstractmethod` says it of the
+hooks of its subclasses.
 """
 
 from collections.abc import Callable, Mapping
@@ -89,8 +90,14 @@ def overridden_hooks(kind: type, base: type) -> Mapping[str, frozenset[str]]:
     for form, hooks in FORMS.items():
         # what a constructor sets on an instance is of the class that has the first of the hooks
         given = places(form)[:1] or places(*hooks)[-1:]
-        found[form] = frozenset(hook for hook in hooks if given and min(places(hook), default=given[0]) < given[0])
+        # what a class says of a hook that it leaves abstract, it says of those below
+        own = [hook for hook in hooks if not (given and _is_abstract(getattr(line[given[0]], hook, None)))]
+        found[form] = frozenset(hook for hook in own if given and min(places(hook), default=given[0]) < given[0])
     return found
+
+
+def _is_abstract(hook: Any) -> bool:
+    return getattr(hook, "__isabstractmethod__", False)
 
 
 def with_hooks(inherited: Any, names: frozenset[str]) -> Any:

@@ -47,6 +47,8 @@ class OffsetBias(Backend):
             return "only CPUs are supported"
         if torch.compiler.is_compiling():
             return "torch.compile cannot trace it"
+        if 0 in call.q.shape or 0 in call.v.shape:
+            return "a tensor is empty"
         reason = offset_bias_unsupported(call)
         if reason is not None:
             return reason
