@@ -53,8 +53,8 @@ class Form(NamedTuple):
 def rotate_pairs(x, out, heads, other, waves, tokens, FORM: tl.constexpr):
     """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels; channels behind the pairs are copied.
 
-    A program has some tokens of some heads of one sequence. `out` must not be `x`: where a tile has fewer numbers than
-    the program has threads, Triton may load some twice, and one thread store before another loads. `other` is a
+    A program has some tokens of some heads of one sequence. `out` must not be `x`: where a tile has fewer numbers
+    than the program has threads, Triton may load some twice, and one thread store before another loads. `other` is a
     second tensor with its result and its number of heads, which all have the same angles, or None. `waves` are
     cosines and sines.
     """
