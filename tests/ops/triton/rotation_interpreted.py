@@ -126,14 +126,6 @@ def test_second_gradients_of_queries_and_keys_are_those_of_one_after_the_other(l
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_in_place_it_gives_the_same_bits(layout):
-    x, (cos, sin) = torch.randn(2, 7, 5, 10).transpose(1, 2), (wave.float() for wave in waves(1, 1, 7, 4))
-    apart = rotation.rotate(x, cos, sin, interleaved=layout == "interleaved", back=False)
-    kernels.rotate(x, x, cos, sin, interleaved=layout == "interleaved", back=False)
-    assert x.equal(apart)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_into_a_part_of_a_cache_nothing_else_is_written(layout):
     x, (cos, sin) = torch.randn(2, 5, 7, 10), (wave.float() for wave in waves(1, 1, 7, 4))
     cache = torch.full((2, 5, 20, 10), 3.0)

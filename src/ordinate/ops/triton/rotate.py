@@ -53,9 +53,10 @@ class Form(NamedTuple):
 def rotate_pairs(x, out, heads, other, waves, tokens, FORM: tl.constexpr):
     """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels; channels behind the pairs are copied.
 
-    A program has some tokens of some heads of one sequence. It loads both channels of a pair before it stores them,
-    and no other program reads them, so that `out` may be `x`. `other` is a second tensor with its result and its
-    number of heads, which all have the same angles, or None. `waves` are cosines and sines.
+    A program has some tokens of some heads of one sequence. `out` must not be `x`: where a tile has fewer numbers
+    than the program has threads, Triton may load some twice, and one thread store before another loads. `other` is a
+    second tensor with its result and its number of heads, which all have the same angles, or None. `waves` are
+    cosines and sines.
     """
     group = tl.program_id(1)
     if other is None:
@@ -117,7 +118,7 @@ def rotate(
 
     Args:
         x: float32, bfloat16 or float16, with any strides.
-        out: as `x`; may be `x` itself.
+        out: as `x`, of memory of its own.
         cos: float32 (batch or 1, heads or 1, tokens, pairs), as is sin.
         sin: multiplies the partner.
         interleaved: channels pair up with their neighbours; otherwise the first half with the second.
