@@ -46,9 +46,7 @@ class PlacedWithBias(Placed):
         keys: which keys.
     """
 
-    scheme: Sum
-
-    def __init__(self, scheme: Sum, where: Geometry, queries: range, keys: range) -> None:
+    def __init__(self, scheme: Scheme, where: Geometry, queries: range, keys: range) -> None:
         super().__init__(scheme, where)
         self._queries, self._keys = queries, keys
 
@@ -64,7 +62,8 @@ class PlacedWithBias(Placed):
 
     def _sum(self) -> Bias:
         rows, columns = (slice(part.start, part.stop) for part in (self._queries, self._keys))
-        own, added = self.scheme.bias(self.where), cast(AddedBias, self.scheme.members[-1]).given[:, :, rows, columns]
+        last = cast(AddedBias, cast(Sum, self.scheme).members[-1])
+        own, added = self.scheme.bias(self.where), last.given[:, :, rows, columns]
         return added if own is None else own + added
 
 
