@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ordinate import Geometry, attend, explain
+from ordinate.attention import ScoreOptions
 from ordinate.attention._attend import BACKENDS
 from ordinate.attention.backends import offset_bias, row_blocks
 from ordinate.ops import sdpa
@@ -331,6 +332,13 @@ def test_inputs_that_do_not_match_raise_an_error(function, q, k, v, extra, match
 def test_a_nonfinite_scale_raises_an_error(scale, untyped):
     with pytest.raises(TypeError, match="scale must be a number; got "):
         attend(X, X, X, AT, scale=scale)
+
+
+def test_options_of_another_type_raise_an_error(untyped):
+    with pytest.raises(TypeError, match="score_options must be ScoreOptions or None; got dict; give ScoreOptions"):
+        attend(X, X, X, AT, score_options={"softcap": 20.0})
+    with pytest.raises(TypeError, match="normaliser must be a function of scores and mask; got str; leave it out"):
+        ScoreOptions(normaliser="softmax")
 
 
 def test_a_geometry_of_another_batch_size_raises_an_error(untyped):

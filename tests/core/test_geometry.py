@@ -355,3 +355,8 @@ def test_a_start_is_a_count_and_a_block_is_consecutive(untyped):
         Alibi(heads=1).at(Geometry(POS, POS, start=-2))
     with pytest.raises(ValueError, match="a block has consecutive queries; got step 2; leave it out"):
         Geometry.causal(6).block(slice(0, 6, 2))
+
+
+def test_a_negative_number_of_next_tokens_is_an_error():
+    with pytest.raises(ValueError, match="tokens must not be negative; got -1; give how many there are"):
+        Geometry.causal(3).next_tokens(-1)

@@ -236,3 +236,10 @@ def test_sinks_must_match_the_heads():
     q, k, v = random_qkv(Geometry.causal(3), dtype=torch.float32)
     with pytest.raises(ValueError, match="each head needs a sink; got 3 for 4 heads"):
         attend(q, k, v, NoPosition().at(Geometry.causal(3)), score_options=ScoreOptions(sinks=torch.zeros(3)))
+
+
+def test_options_and_states_of_another_type_raise_an_error(untyped):
+    with pytest.raises(TypeError, match="variant must be AttentionOptions or None; got dict; give AttentionOptions"):
+        MultiHeadAttention(32, 4, variant={"bias": True})
+    with pytest.raises(TypeError, match="state must be KVCache or None; got Tensor; give what the call"):
+        MultiHeadAttention(32, 4)(torch.randn(1, 3, 32), state=torch.randn(1, 4, 3, 8))

@@ -8,7 +8,7 @@ import torch
 
 from ordinate.attention._backend import AttentionCall, ScoreOptions, backends, reference_attention_with_weights
 from ordinate.attention.kv_buffer import MaxKeyNorm
-from ordinate.core.checks import need, need_fraction, need_known, need_number
+from ordinate.core.checks import need, need_fraction, need_known, need_number, need_type
 from ordinate.core.records import changed
 from ordinate.core.shapes import (
     EncodedKeys,
@@ -306,6 +306,7 @@ def _checked_call(
     dropout: float,
     score_options: ScoreOptions | None,
 ) -> AttentionCall:
+    need_type("score_options", score_options, ScoreOptions, "give ScoreOptions(softcap=...), or leave it out")
     score_options = STANDARD if score_options is None else score_options
     score_options.check_heads(q.shape[1])
     need_fraction("dropout", dropout)

@@ -52,6 +52,11 @@ class ScoreOptions:
     def __post_init__(self) -> None:
         if self.softcap is not None:
             need_positive("softcap", self.softcap)
+        if not (self.normaliser is None or callable(self.normaliser)):
+            came = type(self.normaliser).__name__
+            raise TypeError(
+                f"normaliser must be a function of scores and mask; got {came}; leave it out for a softmax"
+            )
         if self.sinks is not None:
             need_vectors("sinks", self.sinks, "heads")
             need(self.normaliser is None, "sinks need the softmax", "got a normaliser too", "give only one of them")

@@ -119,6 +119,17 @@ def unfit(call: AttentionCall) -> str | None:
     return None if call.score_bound < torch.finfo(torch.float32).max else "scores may overflow float32"
 
 
+def stays_in_range(call: AttentionCall, largest: float) -> bool:
+    """Whether scores with a bias up to this number cannot overflow float32; not for NaN. A bias of -inf hides a key.
+
+    Args:
+        call: the call.
+        largest: the largest number of the bias.
+    """
+    # a NaN compares as false
+    return call.score_bound + largest < torch.finfo(torch.float32).max
+
+
 class _Native(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -120,6 +120,12 @@ def _need_number(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a number; got {shown(value)}; give a positive {name}")
 
 
+def need_type(name: str, value: Any, kind: type, remedy: str) -> None:
+    """Raise a TypeError unless `value` is None or an instance of `kind`."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be {kind.__name__} or None; got {type(value).__name__}; {remedy}")
+
+
 def need_known(kind: str, name: Any, known: Iterable[str]) -> None:
     """Raise unless `name` is one of `known`; the message lists all of them and suggests the closest."""
     choices = sorted(known)

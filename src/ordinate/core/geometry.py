@@ -284,6 +284,7 @@ class Geometry:
 
     def next_tokens(self, tokens: int) -> "Geometry":
         """Return the geometry of the next `tokens` of each row: positions continue from its last key not padding."""
+        need_counts(tokens=tokens)
         need(self.shape[1] > 0, "a continuation needs at least one key", "got none", "build a first geometry")
         last, document = self.k_pos[:, -1:], None
         if self.k_document is not None:

@@ -9,7 +9,7 @@ from torch import nn
 from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
-from ordinate.core.checks import need_fraction, need_positive
+from ordinate.core.checks import need_fraction, need_positive, need_type
 from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import KVCache, Mixer, check_heads
@@ -72,6 +72,7 @@ class AttentionProjections(nn.Module):
         self, width: int, heads: int, kv_heads: int | None, dropout: float, variant: AttentionOptions | None = None
     ) -> None:
         super().__init__()
+        need_type("variant", variant, AttentionOptions, "give AttentionOptions(...), or leave it out")
         variant = AttentionOptions() if variant is None else variant
         kv_heads = heads if kv_heads is None else kv_heads
         for name, value in (("width", width), ("heads", heads)):

@@ -2,7 +2,7 @@
 
 import torch
 
-from ordinate.core.checks import need, need_window
+from ordinate.core.checks import need, need_type, need_window
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Context, Tokens
 from ordinate.core.tensors import need_vectors
@@ -77,9 +77,11 @@ class MultiHeadAttention(AttentionProjections):
             The output tokens, and the keys and values attended to (the extended cache).
 
         Raises:
+            TypeError: a state that is no KV cache.
             ValueError: tensors of wrong shapes, or a geometry for other sizes, another causal mask or another window.
         """
         self._check_tokens("x", x)
+        need_type("state", state, KVCache, "give what the call for the past tokens returned")
         if context is None:
             where = self._geometry(x, state) if where is None else where
             self._check_geometry(where)

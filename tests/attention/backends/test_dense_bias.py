@@ -195,6 +195,18 @@ def test_other_numbers_that_are_not_finite_reach_the_rows_that_see_them(number):
     assert made[:, :, 4].isnan().all() == exact[:, :, 4].isnan().all()
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_bias_by_offset_that_is_not_finite_reaches_the_rows_that_see_it(number):
+    buckets, where = T5(heads=4), Geometry.causal(9)
+    scheme = Sum(buckets, Shaw(head_width=8, past=3))
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    with torch.no_grad():
+        buckets.table[3, 1] = number
+    made, exact = (attend(q, k, v, scheme.at(where), backend=name) for name in ("dense_bias", "reference"))
+    assert made[:, 1, 3:].isnan().all()
+    torch.testing.assert_close(made, exact, equal_nan=True)
+
+
 def shifted(x, vectors, columns, first, real=backend.pair_products):
     return real(x, vectors._replace(vectors=vectors.vectors.roll(1, 1)), columns, first)
 

@@ -309,6 +309,31 @@ def test_small_inputs_and_nonfinite_numbers_are_rejected(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_bias_that_is_not_finite_shows(number):
+    scheme, where = t5(), Geometry.causal(300)
+    q, k, v = (x.detach() for x in random_qkv(where, heads=4, kv_heads=4, dtype=torch.float32))
+    with torch.no_grad():
+        scheme.table[3, 1] = number
+    found = explain(q, k, v, scheme.at(where))
+    assert found.unsupported["native"] == "the bias contains NaN or infinity, or scores may overflow"
+    seen = attend(q, k, v, scheme.at(where)).isfinite().all(-1)
+    assert seen[:, [0, 2, 3]].all()
+    assert seen[:, 1, :3].all()
+    assert not seen[:, 1, 3:].any()
+
+
+def test_a_bias_of_minus_infinity_hides_keys():
+    scheme, where = t5(), Geometry.causal(300)
+    q, k, v = (x.detach() for x in random_qkv(where, heads=4, kv_heads=4, dtype=torch.float32))
+    with torch.no_grad():
+        scheme.table[3, 1] = -float("inf")
+    exact = attend(q.double(), k.double(), v.double(), scheme.at(where), backend="reference")
+    torch.testing.assert_close(
+        attend(q, k, v, scheme.at(where), backend="native").double(), exact, atol=1e-5, rtol=1e-5
+    )
+
+
 def test_no_bias_tensor_of_queries_times_keys_is_held():
     where = Geometry.causal(2000)
     q, k, v = (torch.zeros(1, 4, 2000, 8) for _ in range(3))

@@ -3,8 +3,6 @@
 import math
 from typing import NamedTuple
 
-import torch
-
 from ordinate.attention._backend import (
     QUADRATIC_HOOKS,
     AttentionCall,
@@ -12,7 +10,7 @@ from ordinate.attention._backend import (
     few_head_pairs,
     reference_attention,
 )
-from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
+from ordinate.attention._native import native_attention, native_workspace, stays_in_range, unfit, unsupported
 from ordinate.attention._workspace import peak_and_rest
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
@@ -68,7 +66,8 @@ class DenseBias(Backend):
     def run(self, call: AttentionCall) -> Outputs:
         """Compute the bias of all pairs, and attention with it."""
         scheme, where, terms = call.at.scheme, call.where, _terms(call)
-        if terms.bias is not None and not _is_in_range(call, terms.bias):
+        largest = sum(x.detach().amax().item() for x in (terms.table, terms.bias) if x is not None)
+        if not stays_in_range(call, largest):
             return reference_attention(call)
         if "score" in scheme.hooks:
             call = changed(call, scale=0.0)
@@ -194,9 +193,3 @@ def _scheme_bias(call: AttentionCall) -> Bias | None:
     whole = sum(made[1:], made[0])
     # the kernel reads the biases of a row side by side
     return whole if whole.stride(3) == 1 else whole.contiguous()
-
-
-def _is_in_range(call: AttentionCall, bias: Bias) -> bool:
-    """Whether scores cannot overflow float32, and the bias has no NaN; -inf hides a key."""
-    # a NaN compares as false
-    return call.score_bound + bias.detach().amax().item() < torch.finfo(torch.float32).max

@@ -1,7 +1,7 @@
 """Tiled attention in C++, built on this machine: no bias, or one that depends on the offset alone; on CPUs."""
 
 from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs, offset_bias_unsupported
-from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
+from ordinate.attention._native import native_attention, native_workspace, stays_in_range, unfit, unsupported
 from ordinate.core.shapes import Outputs
 from ordinate.ops.native import build
 
@@ -33,7 +33,7 @@ class Native(Backend):
         fewest = MIN_PAIRS if "bias" in call.at.scheme.hooks else 4 * MIN_PAIRS
         if call.num_pairs < fewest:
             return f"there are fewer than {fewest} query-key pairs"
-        return build.unavailable_reason("attention") or unfit(call)
+        return build.unavailable_reason("attention") or unfit(call) or _unfit_bias(call)
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave very short texts to PyTorch."""
@@ -46,3 +46,13 @@ class Native(Backend):
     def workspace_bytes(self, call: AttentionCall) -> int:
         """Buffers in C++, float32 copies of other types with their output, and tables of biases."""
         return native_workspace(call)
+
+
+def _unfit_bias(call: AttentionCall) -> str | None:
+    """Return why the bias is not supported: the kernel would turn NaN into a finite number; None if it is."""
+    table = call.at.offset_table
+    if table is None:
+        return None
+    # all layers share it
+    largest = call.at.cached("largest bias", lambda: table.detach().amax().item())
+    return None if stays_in_range(call, largest) else "the bias contains NaN or infinity, or scores may overflow"
