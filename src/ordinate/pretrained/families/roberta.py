@@ -7,8 +7,7 @@ from ordinate.pretrained.roberta_like import RobertaLike
 
 
 class Roberta(RobertaLike):
-    """RoBERTa: BERT, trained longer; positions count from the padding token + 1, and leave out padding tokens, whose
-    row of the position table is that of their number. The first row is usually unused.
+    """RoBERTa: BERT, trained longer, whose positions count from the padding token and leave it out.
 
     Source: Liu et al. 2019, https://arxiv.org/abs/1907.11692.
     """
