@@ -74,7 +74,7 @@ class NoGradientOfTheBias(Right):
         self.runs += 1
         with torch.no_grad():
             held = call.at.scheme.bias(call.where)
-        call.at._made["bias", True] = held
+        call.at._made["bias", True, True] = held
         return reference_attention(call)
 
 
