@@ -208,6 +208,16 @@ def test_a_bert_for_pre_training_with_early_names_is_read_as_a_masked_language_m
 
 
 @torch.no_grad()
+def test_a_class_with_a_masked_head_that_is_not_stored_is_told(tmp_path):
+    theirs("bert, ForMaskedLM").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    kept = {name: x for name, x in load_file(tmp_path / "model.safetensors").items() if not name.startswith("cls.")}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match="names a BertForMaskedLM, but no tensor is of a masked-LM head"):
+        assert load(tmp_path).shape.head != "masked"
+
+
 def test_an_encoder_without_a_pooler_is_read_and_another_head_refused(tmp_path):
     import transformers
 

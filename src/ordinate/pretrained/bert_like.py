@@ -80,6 +80,8 @@ class BertLike(Family):
         # the class for pre-training has a masked-LM head and one for the next sentence
         classes = (self.masked_lm_class, self.causal_lm_class, f"{self.base_class[:-5]}ForPreTraining")
         masked = there and (not named or named[0] in classes)
+        if named and named[0] in classes and not there:
+            self.warning = f"config.json names a {named[0]}, but no tensor is of a masked-LM head: loaded without one"
         head = "masked" if masked else "pooler" if pooler else "none"
         return {**config, "head": head_classes(self.base_class).get(named[0] if named else "", head)}
 
