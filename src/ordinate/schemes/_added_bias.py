@@ -46,8 +46,6 @@ class PlacedWithBias(Placed):
         keys: which keys.
     """
 
-    scheme: Sum
-
     def __init__(self, scheme: Sum, where: Geometry, queries: range, keys: range) -> None:
         super().__init__(scheme, where)
         self._queries, self._keys = queries, keys
@@ -60,11 +58,14 @@ class PlacedWithBias(Placed):
     def block(self, queries: slice, keys: slice | None = None) -> "PlacedWithBias":
         """Bind the scheme and the tensor to a block of the queries and keys."""
         columns = self._keys if keys is None else self._keys[keys]
-        return PlacedWithBias(self.scheme, self.where.block(queries, keys), self._queries[queries], columns)
+        return PlacedWithBias(
+            cast(Sum, self.scheme), self.where.block(queries, keys), self._queries[queries], columns
+        )
 
     def _sum(self) -> Bias:
         rows, columns = (slice(part.start, part.stop) for part in (self._queries, self._keys))
-        own, added = self.scheme.bias(self.where), cast(AddedBias, self.scheme.members[-1]).given[:, :, rows, columns]
+        last = cast(Sum, self.scheme).members[-1]
+        own, added = self.scheme.bias(self.where), cast(AddedBias, last).given[:, :, rows, columns]
         return added if own is None else own + added
 
 

@@ -155,7 +155,7 @@ class _Gradients:
         leaves = [x.detach().requires_grad_() for x in (q, k, *self.learned)]
         with torch.enable_grad():
             # with the parameters of the forward pass, even if the module's have been replaced since
-            added = replaced(_Added(at.scheme), leaves[2:]).forward(at, *leaves[:2], self.scale)
+            added = replaced(_Added(at.scheme), leaves[2:]).forward(at, leaves[0], leaves[1], self.scale)
         part = _rows(at, q, k, v, self.scale, None if added is None else added.detach(), self.q.dtype)
         to_weights = self._carried(part, at, upstream) if "value_bias" in at.scheme.hooks else None
         to_k, to_v = self.to_k[..., block.keys], self.to_v[..., block.keys]
