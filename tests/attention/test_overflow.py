@@ -7,12 +7,22 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention._attend import BACKENDS, _call
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.backends import native, offset_bias, relative_vectors, row_blocks
-from ordinate.schemes import T5, NoPosition, Shaw
+from ordinate.schemes import T5, Cope, NoPosition, Shaw
 
 TOKENS, PAST, HEADS, WIDTH = 20, 12, 2, 8
-SCHEMES = {"none": NoPosition, "t5": lambda: T5(heads=HEADS), "shaw": lambda: Shaw(head_width=WIDTH)}
+SCHEMES = {
+    "none": NoPosition,
+    "t5": lambda: T5(heads=HEADS),
+    "shaw": lambda: Shaw(head_width=WIDTH),
+    "cope": lambda: with_table(Cope(head_width=WIDTH, max_positions=4)),
+}
 OPTIONS = {"plain": None, "cap": ScoreOptions(softcap=20.0), "sinks": ScoreOptions(sinks=torch.zeros(HEADS))}
-VALUES = [1e17, 3e18, 1e38, float("nan")]
+VALUES = [1e17, 3e18, 1e38, 3e38, float("nan")]
+
+
+def with_table(scheme):
+    torch.nn.init.normal_(scheme.table)
+    return scheme
 
 
 @pytest.fixture

@@ -186,8 +186,14 @@ def confined_attention(call: AttentionCall) -> tuple[Outputs, WeightsAndSink]:
     def confine(scores: Weights) -> Weights:
         bad = ~(scores < float("inf"))
         lost.append((bad & seen).any(-1, keepdim=True))
-        return scores.masked_fill(bad | lost[-1], 0.0)
+        return scores.masked_fill(bad | reduce(torch.logical_or, lost), 0.0)
 
+    if known:
+        # these rows are left out as queries, too: what a scheme makes of them may be infinite, and infinity times a
+        # gradient of 0 is NaN
+        with torch.no_grad():
+            attention_scores(call, confine)
+        call = changed(call, q=call.q.masked_fill(reduce(torch.logical_or, lost), 0.0))
     out, weights = _attention_of(call, attention_scores(call, confine))
     return out.masked_fill(reduce(torch.logical_or, lost), float("nan")), weights
 

@@ -216,9 +216,8 @@ def test_no_bias_tensor_of_queries_times_keys_is_held():
     assert at.offset_table.shape == (4, 1999)
 
 
-@pytest.mark.parametrize("scheme", [Alibi(heads=4), T5(heads=4)])
-def test_an_empty_batch_of_long_texts_is_left_to_others(scheme):
+def test_an_empty_batch_of_long_texts_is_left_to_others():
     q = torch.zeros(0, 4, 1100, 8, requires_grad=True)
-    out = attend(q, q, q, scheme.at(Geometry.causal(1100)))
+    out = attend(q, q, q, Alibi(heads=4).at(Geometry.causal(1100)))
     out.sum().backward()
     assert out.shape == q.grad.shape == q.shape
