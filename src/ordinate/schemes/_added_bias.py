@@ -58,9 +58,7 @@ class PlacedWithBias(Placed):
     def block(self, queries: slice, keys: slice | None = None) -> "PlacedWithBias":
         """Bind the scheme and the tensor to a block of the queries and keys."""
         columns = self._keys if keys is None else self._keys[keys]
-        return PlacedWithBias(
-            cast(Sum, self.scheme), self.where.block(queries, keys), self._queries[queries], columns
-        )
+        return PlacedWithBias(self.scheme, self.where.block(queries, keys), self._queries[queries], columns)
 
     def _sum(self) -> Bias:
         rows, columns = (slice(part.start, part.stop) for part in (self._queries, self._keys))
