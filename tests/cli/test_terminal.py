@@ -2,6 +2,7 @@
 
 import io
 import pwd
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rich.table import Table
 from ordinate.cli import main as command_line
 from ordinate.cli.application import app
 from ordinate.cli.console import SafeConsole, escape_controls, escape_on_terminal
-from ordinate.cli.main import INTERRUPTED, main
+from ordinate.cli.main import INTERRUPTED, UNREAD, main
 from ordinate.study.options import Options
 
 
@@ -22,6 +23,30 @@ def told(capsys, monkeypatch, *arguments):
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code, "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("command", ["list", "show rope"])
+def test_a_reader_that_has_enough_is_no_error(command):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ordinate", *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), said) == (UNREAD, "")
+
+
+def test_another_broken_pipe_is_an_error(capsys, monkeypatch):
+    def fail():
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(command_line, "_application", lambda: lambda arguments: fail())
+    code, said = told(capsys, monkeypatch, "list")
+    assert code == 2
+    assert "error: files must be accessible" in said
 
 
 @pytest.mark.parametrize(

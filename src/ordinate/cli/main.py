@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ordinate._public_names import missing_package
 from ordinate.cli.commands import COMMANDS
 from ordinate.cli.plain_text import escape_controls
 
-GOOD, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+GOOD, FAILED, BAD_INPUT, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 # a full disk, a quota, a limit of the size of files
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_HOME = "/nonexistent"
@@ -25,7 +25,7 @@ RED, YELLOW = "1;31", "33"
 def main() -> None:
     """Run the command line and exit with a status code.
 
-    0: success; 1: part of the work failed; 2: bad input; 130: interrupted.
+    0: success; 1: part of the work failed; 2: bad input; 130: interrupted; 141: nobody reads the output any more.
     """
     _settle_home()
     for stream in (sys.stdout, sys.stderr):
@@ -34,18 +34,35 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _application()(sys.argv[1:])
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         _say("interrupted; run the same command again to resume", "", YELLOW)
         code = INTERRUPTED
     except (ValueError, OSError) as error:
-        _say("error:", _shortened(_message(error)), RED)
-        code = BAD_INPUT
+        code = UNREAD if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout) else BAD_INPUT
+        if code == BAD_INPUT:
+            _say("error:", _shortened(_message(error)), RED)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "ordinate":
             raise
         _say("error:", str(_with_remedy(error)), RED)
         code = BAD_INPUT
     sys.exit(code if isinstance(code, int) else GOOD)
+
+
+def _is_unread(stream: IO[str]) -> bool:
+    """Whether nobody reads a stream any more, as in `ordinate list | head`; if so, the rest of it goes nowhere."""
+    try:
+        # what was refused is no longer in the buffers: only another write tells
+        os.write(stream.fileno(), b"\n")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return True
+    except io.UnsupportedOperation:
+        # no file
+        return False
+    return False
 
 
 def _application() -> Callable[[Sequence[str]], Any]:
