@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Positions, Queries
 from ordinate.core.tensors import in_float64, need_true, on_device
+from ordinate.ops.finite_vectors import by_finite_vectors
 from ordinate.schemes._scheme import Scheme
 
 
@@ -82,7 +83,12 @@ class LogLength(Scheme):
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Return the queries times the factor of their positions, computed in float32 or wider."""
         wide = torch.promote_types(q.dtype, torch.float32)
-        return (q.to(wide) * on_device(self.factor(pos), wide, q.device)).to(q.dtype)
+        factor = on_device(self.factor(pos), wide, q.device)
+
+        def scaled(q: Queries) -> Queries:
+            return (q.to(wide) * factor).to(q.dtype)
+
+        return by_finite_vectors(scaled, q) if factor.requires_grad else scaled(q)
 
     def factor(self, pos: Positions) -> Float[Tensor, "#b #h n 1"]:
         """Return the factor of each query, in float64."""
