@@ -153,6 +153,8 @@ def test_copies_of_a_placed_scheme_hold_nothing_of_the_original(name, copied):
 
 def test_a_copy_knows_whether_positions_are_embedded():
     at = Learned(width=32, max_length=20).at(WHERE)
+    with pytest.raises(ValueError, match="embed"):
+        copy.deepcopy(at).need_embedded()
     at.embed(torch.zeros(1, 13, 32))
     for one in (copy.deepcopy(at), pickle.loads(pickle.dumps(at))):
         one.need_embedded()

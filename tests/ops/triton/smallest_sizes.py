@@ -5,6 +5,7 @@ finds that, since its small case has other sizes.
 """
 
 import json
+import sys
 
 import torch
 import triton
@@ -17,7 +18,6 @@ from ordinate.ops.triton import (
     decode,
     kernel,
     near_far,
-    needed,
     rotate,
     scans,
     vector_near_far,
@@ -27,18 +27,6 @@ from ordinate.ops.triton import (
 from ordinate.ops.triton.attention import Problem
 from ordinate.ops.triton.vectors import Learned, VectorProblem
 
-MODULES = (
-    attention,
-    chunk_scan_kernels,
-    decode,
-    near_far,
-    needed,
-    rotate,
-    scans,
-    vector_near_far,
-    vectors,
-    wkv_kernels,
-)
 compiled = []
 
 
@@ -93,8 +81,9 @@ def compile_mixers():
         rotate.rotate(pair, pair, x, x, interleaved=interleaved, back=False, other=(pair, pair))
 
 
-for module in MODULES:
-    module.launch = launch
+for module in [x for name, x in sys.modules.items() if name.startswith("ordinate.ops.triton.")]:
+    if hasattr(module, "launch"):
+        module.launch = launch
 triton.runtime.driver.set_active(Device(0, GPUTarget("cuda", 90, 32)))
 compile_attention()
 compile_joins()
