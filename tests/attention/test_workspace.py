@@ -13,7 +13,8 @@ from ordinate.attention import _native
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._workspace import workspace_along
 from ordinate.ops.native import build
-from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Shaw, TransformerXl
+from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Rope, Shaw, TransformerXl
+from ordinate.schemes.spectra.dynamic import Dynamic
 
 HEADS, WIDTH = 4, 64
 SHAW = {"heads": HEADS, "head_width": WIDTH}
@@ -58,6 +59,10 @@ def content():
     return Shaw(**SHAW, values=False)
 
 
+def grown():
+    return Rope(head_width=WIDTH, spectrum=Dynamic(trained_length=256, factor=2.0))
+
+
 # backend, scheme, geometry, whether it learns, options
 CASES = {
     "no mask": ("sdpa", NoPosition, causal, False, {}),
@@ -75,6 +80,8 @@ CASES = {
     "reference": ("reference", NoPosition, causal, False, {}),
     "reference with a bias": ("reference", t5, packed, True, {}),
     "reference, varied": ("reference", alibi, causal, False, VARIED),
+    "rates of each query": ("reference", grown, causal, True, {}),
+    "rows with rates of each query": ("row_blocks", grown, causal, False, {}),
     "rows": ("row_blocks", t5, causal, False, {}),
     "rows of a window": ("row_blocks", alibi, window, False, {}),
     "rows with gates": ("row_blocks", lambda: Cope(head_width=WIDTH), causal, False, {}),

@@ -123,6 +123,8 @@ def together(do, hardware):
     with tempfile.TemporaryDirectory() as place:
         children = [_child(do, rank, hardware, place) for rank in range(hardware.world_size)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        if any(codes):
+            print(f"the processes ended with {codes}", file=sys.stderr)
         return [
             json.loads((Path(place) / f"{rank}.json").read_text()) if code == 0 else None
             for rank, code in enumerate(codes)
@@ -140,7 +142,7 @@ def _child(do, rank, hardware, place):
     try:
         (Path(place) / f"{rank}.json").write_text(json.dumps(do()))
     except BaseException:
-        traceback.print_exc()
+        print(f"process {rank}:\n{traceback.format_exc()}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)
@@ -154,6 +156,8 @@ def scenarios(root, long):
         if begun:
             shutil.copytree(root / begun, root / folder)
         found[name] = together(partial(work, root / folder, hardware, make, **options), hardware)
+        if None in found[name]:
+            raise SystemExit(f"{name}: a process ended otherwise than by returning what it found")
 
     stopping = Unequal(seed(4))
     # what is imported late is imported once

