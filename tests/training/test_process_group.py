@@ -2,16 +2,19 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ordinate.data.batch import Batch
 from ordinate.training.checkpoint import SafetensorsCheckpointIO
 from ordinate.training.loop import train
-from ordinate.training.process_group import ProcessGroup, check_devices
+from ordinate.training.process_group import ProcessGroup, check_devices, wait_for_all
 from ordinate.training.settings import Hardware, TrainingSettings
 
 TEAM = Path(__file__).parent / "team.py"
@@ -135,6 +138,30 @@ def test_the_same_with_dropout_in_other_precision_and_from_one_device_to_two(lon
         for name in ("ddp", "fsdp"):
             for part in long[f"{name}, {kind}"]:
                 close(part, long[f"one, {kind}"][0], tolerance)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_no_process_leaves_before_all_have_finished_and_the_first_leaves_last(tmp_path, late):
+    stores = [dist.FileStore(str(tmp_path / "store"), 2) for _ in range(2)]
+    left = []
+
+    def leave(rank):
+        wait_for_all(stores[rank], rank, 2)
+        left.append(rank)
+
+    threads = [threading.Thread(target=leave, args=(rank,)) for rank in range(2)]
+    threads[1 - late].start()
+    threads[1 - late].join(0.3)
+    assert left == []
+    threads[late].start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(left) == [0, 1]
+    assert stores[0].check(["left/1"])
+
+
+def test_a_process_does_not_wait_for_ever_for_one_that_failed(tmp_path):
+    wait_for_all(dist.FileStore(str(tmp_path / "store"), 2), 0, 2, timedelta(seconds=0.1))
 
 
 def test_one_process_has_the_whole_batch_and_several_their_rows():

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
@@ -19,6 +19,8 @@ from ordinate.training.settings import RENDEZVOUS_VARIABLE, Hardware, TrainingDi
 
 # timeout of collective operations
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+# how long a rank that is done waits for the others to finish
+EXIT_TIMEOUT = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,11 @@ def distributed_session(hardware: Hardware) -> Iterator[ProcessGroup]:
         return
     need_ranks(hardware, int(os.environ.get("WORLD_SIZE", "1")))
     rank = int(os.environ["RANK"])
+    place = os.environ.get(RENDEZVOUS_VARIABLE, "env://")
+    store, _, _ = next(dist.rendezvous(place, rank, hardware.world_size, timeout=COLLECTIVE_TIMEOUT))
     dist.init_process_group(
         "nccl" if torch.cuda.is_available() else "gloo",
-        init_method=os.environ.get(RENDEZVOUS_VARIABLE, "env://"),
+        store=dist.PrefixStore("collectives", store),
         rank=rank,
         world_size=hardware.world_size,
         timeout=COLLECTIVE_TIMEOUT,
@@ -81,9 +85,32 @@ def distributed_session(hardware: Hardware) -> Iterator[ProcessGroup]:
         yield ProcessGroup(rank, hardware.world_size)
     except (TrainingDiverged, TrainingStopped):
         # raised on all ranks together; after any other error, destroying the group would wait for the others in vain
+        wait_for_all(store, rank, hardware.world_size)
         dist.destroy_process_group()
         raise
+    wait_for_all(store, rank, hardware.world_size)
     dist.destroy_process_group()
+
+
+def wait_for_all(store: dist.Store, rank: int, world_size: int, patience: timedelta = EXIT_TIMEOUT) -> None:
+    """Wait until every rank has finished its last collective; not for ever, as one of them may have failed.
+
+    A rank that exits earlier closes connections that others still read, which fails there on some systems. A
+    collective cannot tell, as it has the same problem, so the store does. Rank 0, which may hold the store, leaves last.
+
+    Args:
+        store: the store of the rendezvous.
+        rank: this rank.
+        world_size: number of ranks.
+        patience: time to wait for the others.
+    """
+    everyone = range(world_size)
+    with suppress(RuntimeError):
+        store.set(f"finished/{rank}", "")
+        store.wait([f"finished/{other}" for other in everyone], patience)
+        store.set(f"left/{rank}", "")
+        if rank == 0:
+            store.wait([f"left/{other}" for other in everyone], patience)
 
 
 def exit_now(code: int = 0) -> NoReturn:
