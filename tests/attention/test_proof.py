@@ -102,11 +102,19 @@ class WrongInHalf(Right):
 class Interrupted(Right):
     """Right, but for a user who loses patience with the first test."""
 
+    error = KeyboardInterrupt
+
     def run(self, call):
         self.runs += 1
         if self.runs == 1:
-            raise KeyboardInterrupt
+            raise self.error
         return reference_attention(call)
+
+
+class Starved(Interrupted):
+    """Right, but for other tensors that fill the device during the first test."""
+
+    error = torch.OutOfMemoryError
 
 
 @pytest.fixture
@@ -222,6 +230,17 @@ def test_a_test_that_is_interrupted_is_made_anew(chosen):
     with as_if_on("cuda"):
         with pytest.raises(KeyboardInterrupt):
             explain(q, k, v, t5().at(where))
+        assert explain(q, k, v, t5().at(where)).backend == "fake"
+    assert fake.runs == 2
+
+
+def test_a_test_that_ran_out_of_memory_is_made_anew(chosen):
+    fake, where = chosen(Starved), Geometry.causal(9)
+    q, k, v = inputs(where)
+    with as_if_on("cuda"):
+        told = explain(q, k, v, t5().at(where))
+        assert told.backend != "fake"
+        assert "ran out of memory while it was tested" in told.unsupported["fake"]
         assert explain(q, k, v, t5().at(where)).backend == "fake"
     assert fake.runs == 2
 

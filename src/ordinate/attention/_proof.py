@@ -18,6 +18,8 @@ UNTESTED = (
     "graph is captured: compute one step before, outside of both"
 )
 
+NO_MEMORY = "the device ran out of memory while it was tested for such calls: free some; the next call tests it again"
+
 
 class Form(NamedTuple):
     """What a proof is valid for: everything by which a kernel, or its way through the code, may differ.
@@ -104,9 +106,11 @@ class Proofs:
         self.known[key] = "it is being tested"
         try:
             self.known[key] = self._tested(backend, form, call)
-        except BaseException:
-            # an interrupt says nothing about the backend
+        except BaseException as error:
+            # neither an interrupt nor a full device says anything about the backend
             del self.known[key]
+            if isinstance(error, torch.OutOfMemoryError):
+                return NO_MEMORY
             raise
         return self.known[key]
 
@@ -146,6 +150,8 @@ class Proofs:
     def _tested(self, backend: Backend, form: Form, call: AttentionCall) -> str | None:
         try:
             reason = disagreement(backend, call, gradients=form.gradients)
+        except torch.OutOfMemoryError:
+            raise
         # whatever a kernel or its compiler does here, another backend can take the call
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
