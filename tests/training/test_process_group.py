@@ -140,9 +140,26 @@ def test_the_same_with_dropout_in_other_precision_and_from_one_device_to_two(lon
                 close(part, long[f"one, {kind}"][0], tolerance)
 
 
-@pytest.mark.parametrize("late", [0, 1])
-def test_no_process_leaves_before_all_have_finished_and_the_first_leaves_last(tmp_path, late):
+class Slow(dist.Store):
+    """A store that is told of one key only after a signal."""
+
+    def __init__(self, store, key):
+        super().__init__()
+        self.store, self.key, self.signal = store, key, threading.Event()
+
+    def set(self, key, value):
+        if key == self.key:
+            self.signal.wait(30)
+        self.store.set(key, value)
+
+    def wait(self, keys, patience):
+        self.store.wait(keys, patience)
+
+
+@pytest.mark.parametrize(("late", "key"), [(0, "finished/0"), (1, "finished/1"), (1, "left/1")])
+def test_no_process_leaves_before_all_have_finished_and_the_first_leaves_last(tmp_path, late, key):
     stores = [dist.FileStore(str(tmp_path / "store"), 2) for _ in range(2)]
+    stores[late] = slow = Slow(stores[late], key)
     left = []
 
     def leave(rank):
@@ -150,14 +167,14 @@ def test_no_process_leaves_before_all_have_finished_and_the_first_leaves_last(tm
         left.append(rank)
 
     threads = [threading.Thread(target=leave, args=(rank,)) for rank in range(2)]
-    threads[1 - late].start()
+    for thread in threads:
+        thread.start()
     threads[1 - late].join(0.3)
     assert left == []
-    threads[late].start()
+    slow.signal.set()
     for thread in threads:
         thread.join(30)
     assert sorted(left) == [0, 1]
-    assert stores[0].check(["left/1"])
 
 
 def test_a_process_does_not_wait_for_ever_for_one_that_failed(tmp_path):

@@ -95,8 +95,8 @@ def distributed_session(hardware: Hardware) -> Iterator[ProcessGroup]:
 def wait_for_all(store: dist.Store, rank: int, world_size: int, patience: timedelta = EXIT_TIMEOUT) -> None:
     """Wait until every rank has finished its last collective; not for ever, as one of them may have failed.
 
-    A rank that exits earlier closes connections that others still read, which fails there on some systems. A
-    collective cannot tell, as it has the same problem, so the store does. Rank 0, which may hold the store, leaves last.
+    A rank that exits earlier closes connections that others may still read. A collective cannot tell, as it has the
+    same problem, so the store does. Rank 0, which may hold the store, leaves last.
 
     Args:
         store: the store of the rendezvous.
