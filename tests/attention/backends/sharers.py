@@ -14,6 +14,7 @@ from ordinate.core.sequence_shard import SequenceShard
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
+from ordinate.training.process_group import wait_for_all
 
 TOKENS, WORLD = 24, 2
 PACKED = Geometry.packed([5, 12, 7])
@@ -57,10 +58,12 @@ def gap(kind, options, whole, rank):
 
 def work(rank, place):
     """Run every case, and once with a backward pass that ignores the other process."""
-    dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=WORLD)
+    store = dist.FileStore(f"{place}/meeting", WORLD)
+    dist.init_process_group("gloo", store=dist.PrefixStore("collectives", store), rank=rank, world_size=WORLD)
     found = {name: gap(*case, rank) for name, case in CASES.items()}
     module._Gather.backward = staticmethod(lambda ctx, *gradients: (gradients[ctx.rank], None, None, None))
     found["forgetful"] = gap(*CASES["rope"], rank)
+    wait_for_all(store, rank, WORLD)
     return found
 
 
