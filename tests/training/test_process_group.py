@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -152,8 +153,8 @@ class Slow(dist.Store):
             self.signal.wait(30)
         self.store.set(key, value)
 
-    def wait(self, keys, patience):
-        self.store.wait(keys, patience)
+    def wait(self, keys, timeout):
+        self.store.wait(keys, timeout)
 
 
 @pytest.mark.parametrize(("late", "key"), [(0, "finished/0"), (1, "finished/1"), (1, "left/1")])
@@ -178,7 +179,11 @@ def test_no_process_leaves_before_all_have_finished_and_the_first_leaves_last(tm
 
 
 def test_a_process_does_not_wait_for_ever_for_one_that_failed(tmp_path):
-    wait_for_all(dist.FileStore(str(tmp_path / "store"), 2), 0, 2, timedelta(seconds=0.1))
+    store, began = dist.FileStore(str(tmp_path / "store"), 2), time.monotonic()
+    wait_for_all(store, 0, 2, timedelta(seconds=0.1))
+    assert time.monotonic() - began < 20
+    assert store.check(["finished/0"])
+    assert not store.check(["left/0"])
 
 
 def test_one_process_has_the_whole_batch_and_several_their_rows():

@@ -72,15 +72,15 @@ def forward(
     cuts, groups = head_cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, head in itertools.product(*map(range, q.shape[:2])):
         keys, values, queries = _wide(k[row, head // groups]), _wide(v[row, head // groups]), _reverse(q[row, head])
-        made, cut, bases = queries.new_empty(out.shape[2:]), cuts(row, head), table[head] * LOG2E
+        made, cut, log2_table = queries.new_empty(out.shape[2:]), cuts(row, head), table[head] * LOG2E
         # the longest block first: its freed memory is reused by all others
         for block in reversed(cut.query_blocks):
-            terms, totals = _terms(queries, keys, bases, where, scale, row, block)
-            terms = terms if factors is None else terms.mul_(factors(terms))
+            weights, totals = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
+            weights = weights if factors is None else weights.mul_(factors(weights))
             # divided after the product, which has fewer elements
-            made[block.reverse] = cut.product(terms, values[block.keys], q.dtype).div_(totals)
+            made[block.reverse] = cut.product(weights, values[block.keys], q.dtype).div_(totals)
             # not held while the next block is computed
-            del terms
+            del weights
         out[row, head] = made.flip(0)
     return out
 
@@ -105,10 +105,10 @@ def backward(
         for head in range(group * groups, (group + 1) * groups):
             queries, upstream = _reverse(q[row, head]), _reverse(gradient[row, head])
             made, sums = torch.empty_like(queries), None if dt is None else dt[head]
-            bases = table[head] * LOG2E
+            log2_table = table[head] * LOG2E
             for block in reversed(cuts(row, head).query_blocks):
-                terms, totals = _terms(queries, keys, bases, where, scale, row, block)
-                weights = terms.mul_(totals.reciprocal_())
+                weights, totals = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
+                weights.mul_(totals.reciprocal_())
                 made[block.reverse] = back.add(block, weights, queries[block.reverse], upstream[block.reverse], sums)
             dq[row, head] = made.mul_(scale).flip(0)
         dk[row, group], dv[row, group] = back.to_keys.mul_(scale).t(), back.to_values.t()
@@ -201,29 +201,29 @@ def head_cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: f
     return of
 
 
-def _terms(
-    queries: Tensor, keys: Tensor, bases: Tensor, where: Geometry, scale: float, row: int, block: QueryBlock
+def _unnormalised_weights(
+    queries: Tensor, keys: Tensor, log2_table: Tensor, where: Geometry, scale: float, row: int, block: QueryBlock
 ) -> tuple[Tensor, Tensor]:
-    """Return the attention weights of a block before they are normalised, and the total of each row.
+    """Return the numerators and the denominator of the softmax of each row of a block.
 
-    Rows are in reverse order; a fully masked one has weights of 0 and a total of 1.
+    Rows are in reverse order; a fully masked one has numerators of 0 and a denominator of 1.
 
     Args:
-        bases: the table of this head in base 2.
+        log2_table: biases by offset of this head, divided by ln 2.
     """
     scores = matmul_transposed(queries[block.reverse], keys[block.keys])
-    bias = bases.as_strided(block.size, (1, 1), bases.storage_offset() + block.first)
+    bias = log2_table.as_strided(block.size, (1, 1), log2_table.storage_offset() + block.first)
     torch.add(bias, scores, alpha=scale * LOG2E, out=scores)
     if where.q_document is not None:
         visible = where.block(block.rows, block.keys).visible
         scores.masked_fill_(~visible[min(row, len(visible) - 1)].flip(0), float("-inf"))
     largest = scores.amax(-1, keepdim=True)
     if where.q_document is None and where.window is None:
-        terms = scores.sub_(largest).exp2_()
-        return terms, terms.sum(-1, keepdim=True)
+        weights = scores.sub_(largest).exp2_()
+        return weights, weights.sum(-1, keepdim=True)
     empty = largest == float("-inf")
-    terms = scores.sub_(largest.masked_fill_(empty, 0.0)).exp2_()
-    return terms, terms.sum(-1, keepdim=True).masked_fill_(empty, 1.0)
+    weights = scores.sub_(largest.masked_fill_(empty, 0.0)).exp2_()
+    return weights, weights.sum(-1, keepdim=True).masked_fill_(empty, 1.0)
 
 
 def _add_diagonals(sums: Tensor, slope: Tensor, block: QueryBlock) -> None:

@@ -10,7 +10,7 @@ from ordinate.ops.rotate import Layout, split_pairs
 
 # elements of each intermediate tensor in one step
 STEP = 2**22
-# queries of one step at most: what the first 8 and 16 queries hold says what all do
+# most queries of one step; `explain` extends the memory of 8 and of 16 queries to all, so a step has no more than 8
 QUERIES = 8
 
 
@@ -41,10 +41,12 @@ def per_query_rotary_scores(
     k1, k2 = (x[:, :, None] for x in split_pairs(k, layout))
     size = min(QUERIES, max(1, STEP // max(1, q.shape[0] * q.shape[1] * k.shape[2] * pairs)))
     parts = []
-    for rows, to, by in zip(q.split(size, 2), offset.split(size, 1), rates.split(size, 1), strict=True):
-        angles = to[..., None] * by[:, :, None]
+    for queries, offsets, frequencies in zip(
+        q.split(size, 2), offset.split(size, 1), rates.split(size, 1), strict=True
+    ):
+        angles = offsets[..., None] * frequencies[:, :, None]
         cos, sin = (on_device(wave, q.dtype, q.device)[:, None] for wave in (angles.cos(), angles.sin()))
-        q1, q2 = (x[:, :, :, None] for x in split_pairs(rows, layout))
+        q1, q2 = (x[:, :, :, None] for x in split_pairs(queries, layout))
         parts.append(((q1 * k1 + q2 * k2) * cos + (q1 * k2 - q2 * k1) * sin).sum(-1))
     scores = magnitude**2 * torch.cat(parts, 2)
     return scores + still_q @ still_k.mT if still_q.shape[-1] else scores

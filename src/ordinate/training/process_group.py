@@ -92,7 +92,7 @@ def distributed_session(hardware: Hardware) -> Iterator[ProcessGroup]:
     dist.destroy_process_group()
 
 
-def wait_for_all(store: dist.Store, rank: int, world_size: int, patience: timedelta = EXIT_TIMEOUT) -> None:
+def wait_for_all(store: dist.Store, rank: int, world_size: int, timeout: timedelta = EXIT_TIMEOUT) -> None:
     """Wait until every rank has finished its last collective; not for ever, as one of them may have failed.
 
     A rank that exits earlier closes connections that others may still read. A collective cannot tell, as it has the
@@ -102,15 +102,15 @@ def wait_for_all(store: dist.Store, rank: int, world_size: int, patience: timede
         store: the store of the rendezvous.
         rank: this rank.
         world_size: number of ranks.
-        patience: time to wait for the others.
+        timeout: longest time to wait for the others.
     """
     everyone = range(world_size)
     with suppress(RuntimeError):
         store.set(f"finished/{rank}", "")
-        store.wait([f"finished/{other}" for other in everyone], patience)
+        store.wait([f"finished/{other}" for other in everyone], timeout)
         store.set(f"left/{rank}", "")
         if rank == 0:
-            store.wait([f"left/{other}" for other in everyone], patience)
+            store.wait([f"left/{other}" for other in everyone], timeout)
 
 
 def exit_now(code: int = 0) -> NoReturn:

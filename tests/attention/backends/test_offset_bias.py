@@ -97,7 +97,7 @@ def test_keys_of_negligible_weight_are_skipped(type, where, monkeypatch):
     monkeypatch.setattr(blocks, "ROWS", 50)
     scheme = Alibi(heads=4)
     q, k, v = random_qkv(where, batch=1, dtype=type)
-    with mock.patch.object(blocks, "_terms", side_effect=blocks._terms) as spy:
+    with mock.patch.object(blocks, "_unnormalised_weights", side_effect=blocks._unnormalised_weights) as spy:
         attend(q, k, v, scheme.at(where), backend="offset_bias")
     assert spy.call_args_list[0].args[-1].keys.start >= 50
     # the last block comes first
