@@ -43,6 +43,32 @@ def test_no_scheme_is_silently_left_out(name):
     torch.testing.assert_close(out, attend_encoded(at.encode(q, k), v, at, scale=q.shape[3] ** -0.5))
 
 
+@pytest.mark.parametrize("name", catalog.names("ordinate.schemes"))
+@torch.no_grad()
+def test_keys_are_encoded_into_given_memory(name):
+    at, _ = at_random(name)
+    q, k, _ = random_qkv(2, 7)
+    usual = at.encode(q, k)
+    into = torch.empty(*usual.k.shape[:2], 9, usual.k.shape[3], dtype=usual.k.dtype)[:, :, 1:8]
+    made = at.encode(q, k, into=into)
+    assert made.k is into
+    assert made.q.equal(usual.q)
+    assert into.equal(usual.k)
+
+
+@pytest.mark.parametrize("scheme", [Rope(head_width=8), Alibi(heads=4)], ids=["rotated", "as it is"])
+def test_keys_are_encoded_into_no_unfit_memory(scheme):
+    at, (q, k, _) = scheme.at(CAUSAL), random_qkv(2, 7)
+    with pytest.raises(ValueError, match=r"without gradients; got a call with gradients enabled; .*no_grad"):
+        at.encode(q, k, into=torch.empty_like(k))
+    with torch.no_grad():
+        for into in (k.bfloat16(), k.new_empty(2, 4, 8, 8), k.new_empty(1, 4, 7, 8)):
+            with pytest.raises(ValueError, match=r"has their shape and dtype; got \("):
+                at.encode(q, k, into=into)
+        with pytest.raises(ValueError, match="other memory than their own"):
+            at.encode(q, k, into=k[:, :, :])
+
+
 @pytest.mark.parametrize(
     "scheme",
     [

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ordinate import Cache, Decoder, Geometry, Shape
+from ordinate.attention.kv_buffer import KVBuffer
 from ordinate.mixers._mixer import KVCache
 
 SMALL = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4}
@@ -74,6 +75,55 @@ def test_keys_and_values_grow_as_if_they_were_copied(mode):
             k, v = torch.cat([k, new[0]], 2), torch.cat([v, new[1]], 2)
             assert torch.equal(states.k, k)
             assert torch.equal(states.v, v)
+
+
+@pytest.mark.parametrize("scheme", ["rope", "rope:layout=interleaved", "rope:rotary_dim=2", "xpos", "none", "pope"])
+def test_keys_encoded_into_the_cache_are_those_that_are_copied_there(scheme, monkeypatch):
+    model, text, places, written = Decoder(Shape(scheme=scheme, **SMALL)).eval(), ids(2, 70), [], []
+    reserve, write = KVBuffer.reserve, KVBuffer.write
+    with torch.no_grad():
+        usual = model(text)
+        monkeypatch.setattr(KVBuffer, "reserve", lambda *given: places.append(reserve(*given)) or places[-1])
+        monkeypatch.setattr(KVBuffer, "write", lambda self, k, *v: written.append(k) or write(self, k, *v))
+        cache = Cache()
+        made = [model(part, cache=cache) for part in text.split([20, 1, 1, 3, 0, 1, 40, 4], 1)]
+    assert torch.allclose(torch.cat(made, 1), usual, atol=1e-5)
+    found = [place for place in places if place is not None]
+    # keys of pope have twice the channels of those that are projected
+    assert len(found) == (0 if scheme == "pope" else 10)
+    assert all(any(k is place for k in written) for place in found)
+
+
+def test_memory_of_a_cache_is_reserved_only_where_append_would_write():
+    state = KVCache(torch.randn(2, 3, 4, 6), torch.randn(2, 3, 4, 6))
+    k, v = torch.randn(2, 2, 3, 1, 6)
+    with torch.no_grad():
+        assert state.reserve(k) is None
+        longer = state.append(k, v)
+        assert longer.reserve(k).data_ptr() == longer.buffer.k[:, :, 5:].data_ptr()
+        assert longer.reserve(k).shape == k.shape
+        others = k.double(), k[..., :5], k[:1], k.expand(-1, -1, 100, -1)
+        assert [longer.reserve(other) for other in others] == 4 * [None]
+        # another continuation has been written behind it
+        longer.append(k, v)
+        assert longer.reserve(k) is None
+    with torch.enable_grad():
+        assert longer.append(k, v).reserve(k) is None
+
+
+def test_reserved_memory_that_something_else_was_appended_to_is_written():
+    state = KVCache(torch.randn(1, 2, 4, 6), torch.randn(1, 2, 4, 6))
+    k, v, other = torch.randn(3, 1, 2, 1, 6)
+    with torch.no_grad():
+        state = state.append(k, v)
+        place = state.reserve(other).copy_(other)
+        assert state.append(k, v).k[:, :, -1:].equal(k)
+        assert not place.equal(other)
+        state = state.append(k, v)
+        state.reserve(other).copy_(other)
+        # memory reserved later is other memory
+        state.reserve(other)
+        assert state.append(other, v).k[:, :, -1:].equal(other)
 
 
 def test_a_token_more_is_no_copy_of_what_is_there():

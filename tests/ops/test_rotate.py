@@ -46,6 +46,32 @@ def waves(b, h, n, pairs):
     return torch.randn(2, b, h, n, pairs, dtype=torch.float64).unbind()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("n", [3, 2000])
+def test_keys_are_rotated_into_part_of_other_memory(n, type, layout):
+    rotation = Rotation(*waves(1, 1, n, 4), layout)
+    q, k = ORDERS["projected"](2, 4, n, 10).to(type), ORDERS["tokens first"](2, 3, n, 10).to(type)
+    memory = torch.full((2, 3, n + 9, 10), 3.0, dtype=type)
+    usual, into = rotation(k), memory[:, :, 4:-5]
+    with torch.no_grad():
+        made = rotation.both(q, k, into)
+    assert made[1] is into
+    assert made[0].equal(rotation(q))
+    assert into.equal(usual)
+    assert (memory[:, :, :4] == 3).all()
+    assert (memory[:, :, -5:] == 3).all()
+
+
+@torch.no_grad()
+def test_learned_and_narrow_rotations_into_other_memory_are_those_without():
+    learned = Rotation(*(wave.requires_grad_() for wave in waves(1, 1, 3, 4)), "half")
+    q, k = torch.randn(2, 1, 2, 3, 8)
+    assert learned.both(q, k, torch.empty_like(k))[1].equal(learned(k))
+    with pytest.raises(ValueError, match="at least twice"):
+        learned.both(q, k[..., :6], torch.empty(1, 2, 3, 6))
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("type", TYPES)

@@ -26,6 +26,7 @@ class KVBuffer:
 
     def __init__(self, k: Keys, v: Values, used: int) -> None:
         self.k, self.v, self.used = k, v, used
+        self._reserved: Keys | None = None
         self._measured, self._longest = 0, k.new_zeros(k.shape[:2], dtype=torch.float32)
 
     @classmethod
@@ -43,6 +44,18 @@ class KVBuffer:
         # an inference tensor cannot be written to outside of inference mode
         writable = torch.is_inference_mode_enabled() or not self.k.is_inference()
         return writable and self.used == held and held + k.shape[2] <= self.k.shape[2]
+
+    def reserve(self, k: Keys, held: int) -> Keys | None:
+        """Return the memory of keys after the first `held` tokens; None where keys of this shape have no room."""
+        self._reserved = self.k[:, :, held : held + k.shape[2]] if self.can_append(k, held) else None
+        return self._reserved
+
+    def write(self, k: Keys, v: Values, held: int) -> None:
+        """Write keys and values after the first `held` tokens; keys that were computed into `reserve` are there."""
+        new = slice(held, held + k.shape[2])
+        if k is not self._reserved:
+            self.k[:, :, new] = k
+        self.v[:, :, new], self.used, self._reserved = v, new.stop, None
 
     def max_key_norm(self) -> KeyNorms:
         """Largest key norm so far, for each head; not finite where any stored key or value of the head is not.

@@ -74,6 +74,17 @@ class KVCache(MixerState):
         """Select rows of the batch; the result is not a view of the buffer."""
         return KVCache(self.k[rows], self.v[rows])
 
+    def reserve(self, k: Keys) -> Keys | None:
+        """Return memory that new keys may be encoded into, so that `append` need not copy them; None: there is none.
+
+        Args:
+            k: the new keys, before their positions are encoded.
+        """
+        if self.buffer is None or self.k.shape[:2] != k.shape[:2] or not self._grows_in_place(k):
+            return None
+        # a scheme may add channels to keys
+        return self.buffer.reserve(k, self.k.shape[2]) if self.k.shape[3] == k.shape[3] else None
+
     def append(self, k: Keys, v: Values) -> "KVCache":
         """Return a cache with newer keys and values appended; this one stays valid.
 
@@ -87,16 +98,18 @@ class KVCache(MixerState):
             lambda: f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
             "use the cache with the batch and the model that filled it",
         )
-        alike = self.k.dtype == k.dtype and self.v.dtype == v.dtype
-        # autograd saves views of k and v: writing into their buffer afterwards would corrupt the backward pass
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not alike:
+        if not (self._grows_in_place(k) and self.v.dtype == v.dtype):
             return KVCache(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))
         held, stop = self.k.shape[2], self.k.shape[2] + k.shape[2]
         room = self.buffer
         if room is None or not room.can_append(k, held):
             room = KVBuffer.allocate(self.k, self.v, k.shape[2])
-        room.k[:, :, held:stop], room.v[:, :, held:stop], room.used = k, v, stop
+        room.write(k, v, held)
         return KVCache(room.k[:, :, :stop], room.v[:, :, :stop], room)
+
+    def _grows_in_place(self, k: Keys) -> bool:
+        # autograd saves views of k and v: writing into their buffer afterwards would corrupt the backward pass
+        return self.k.dtype == k.dtype and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
 
 
 @runtime_checkable

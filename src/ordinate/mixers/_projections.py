@@ -96,7 +96,8 @@ class AttentionProjections(nn.Module):
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
         """Self-attention of the tokens of `x`, over the cache and themselves; returns the extended cache too."""
         q, k, v = self.project_qkv(x)
-        new = at.encode(self.q_norm(q), self.k_norm(k))
+        q, k = self.q_norm(q), self.k_norm(k)
+        new = at.encode(q, k, into=None if state is None else state.reserve(k))
         state = KVCache(new.k, v) if state is None else state.append(new.k, v)
         return self.output_projection(self.attention(new.q, state.k, state.v, at, state.max_key_norm)), state
 

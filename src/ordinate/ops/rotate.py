@@ -62,13 +62,8 @@ class Rotation:
 
     def __call__(self, x: Heads) -> Heads:
         """Rotate `x`, which must have at least two channels per pair."""
-        if 2 * self.cos.shape[-1] > x.shape[-1]:
-            raise ValueError(
-                f"head width must be at least twice the number of rotated pairs; got {x.shape[-1]} channels for "
-                f"{self.cos.shape[-1]} pairs; build the scheme for this head width"
-            )
-        learned = self.cos.requires_grad or self.sin.requires_grad
-        if learned:
+        self._need_pairs(x)
+        if self._learned:
             return by_finite_vectors(self._plain, x)
         # torch.compile fuses the plain formula into one loop
         if torch.compiler.is_compiling() or untraceable(x):
@@ -76,15 +71,39 @@ class Rotation:
         # a decoding step rotates few elements: the overhead of an autograd node would cost as much as the rotation
         return _Turn.apply(x, self, False) if torch.is_grad_enabled() else self.apply(x, False)
 
-    def both(self, q: Heads, k: OtherHeads) -> tuple[Heads, OtherHeads]:
-        """Rotate queries and keys: on GPUs by one launch, which takes the host half the time of two."""
+    def both(self, q: Heads, k: OtherHeads, into: OtherHeads | None = None) -> tuple[Heads, OtherHeads]:
+        """Rotate queries and keys: on GPUs by one launch, which takes the host half the time of two.
+
+        Args:
+            q: queries.
+            k: keys.
+            into: memory for the rotated keys, of their shape and dtype, without gradients; None: memory of their own.
+        """
         alike = q.shape[0] == k.shape[0] and q.shape[2:] == k.shape[2:] and q.dtype == k.dtype
-        fixed = self.cos.shape[1] == 1 and not (self.cos.requires_grad or self.sin.requires_grad)
+        fixed = self.cos.shape[1] == 1 and not self._learned
         eager = on_gpu(q) and q.device == k.device and not (torch.compiler.is_compiling() or untraceable(q))
         fits = alike and fixed and eager and 2 * self.cos.shape[-1] <= q.shape[-1]
         if not fits or type(k) is not Tensor or self.triton_unusable_reason(q, both=True) is not None:
-            return self(q), self(k)
-        return _TurnBoth.apply(q, k, self, False) if torch.is_grad_enabled() else self.apply_both(q, k, False)
+            return self(q), self(k) if into is None else self._write(k, into)
+        if into is None and torch.is_grad_enabled():
+            return _TurnBoth.apply(q, k, self, False)
+        return self.apply_both(q, k, False, into)
+
+    def _write(self, x: Heads, into: Heads) -> Heads:
+        """Rotate `x` into other memory."""
+        self._need_pairs(x)
+        return into.copy_(self(x)) if self._learned or untraceable(x) else self.apply(x, False, into)
+
+    @property
+    def _learned(self) -> bool:
+        return self.cos.requires_grad or self.sin.requires_grad
+
+    def _need_pairs(self, x: Heads) -> None:
+        if 2 * self.cos.shape[-1] > x.shape[-1]:
+            raise ValueError(
+                f"head width must be at least twice the number of rotated pairs; got {x.shape[-1]} channels for "
+                f"{self.cos.shape[-1]} pairs; build the scheme for this head width"
+            )
 
     def _plain(self, x: Heads) -> Heads:
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -94,20 +113,26 @@ class Rotation:
         turned = join_pairs(first * cos - second * sin, second * cos + first * sin, self.layout).to(x.dtype)
         return torch.cat([turned, still], -1) if still.shape[-1] else turned
 
-    def apply(self, x: Heads, back: bool) -> Heads:
-        """Apply the rotation, or its transpose (`back`), without autograd."""
-        if self._native(x):
-            cos, sin = self._waves(torch.float32, x.device)
-            return rotation.rotate(x, cos, sin, interleaved=self.layout == "interleaved", back=back)
-        if self.triton_unusable_reason(x) is None:
-            cos, sin = self._waves(torch.float32, x.device)
-            return triton_rotation.rotate(x, cos, sin, interleaved=self.layout == "interleaved", back=back)
-        return self._in_pieces(x, back)
+    def apply(self, x: Heads, back: bool, into: Heads | None = None) -> Heads:
+        """Apply the rotation, or its transpose (`back`), without autograd; the result is written `into` memory."""
+        native = self._native(x)
+        if native or self.triton_unusable_reason(x) is None:
+            kernel = rotation.rotate if native else triton_rotation.rotate
+            waves = self._waves(torch.float32, x.device)
+            return kernel(x, *waves, interleaved=self._interleaved, back=back, into=into)
+        made = self._in_pieces(x, back)
+        return made if into is None else into.copy_(made)
 
-    def apply_both(self, q: Heads, k: OtherHeads, back: bool) -> tuple[Heads, OtherHeads]:
+    def apply_both(
+        self, q: Heads, k: OtherHeads, back: bool, into: OtherHeads | None = None
+    ) -> tuple[Heads, OtherHeads]:
         """Apply the rotation, or its transpose (`back`), to queries and keys on a GPU, without autograd."""
-        cos, sin = self._waves(torch.float32, q.device)
-        return triton_rotation.rotate_both(q, k, cos, sin, interleaved=self.layout == "interleaved", back=back)
+        waves = self._waves(torch.float32, q.device)
+        return triton_rotation.rotate_both(q, k, *waves, interleaved=self._interleaved, back=back, into=into)
+
+    @property
+    def _interleaved(self) -> bool:
+        return self.layout == "interleaved"
 
     def triton_unusable_reason(self, x: Heads, *, both: bool = False) -> str | None:
         """Return why `x` is not rotated by the Triton kernel, or queries and keys like it by one; None if it is."""
@@ -118,8 +143,7 @@ class Rotation:
         def plain(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
             return Rotation(cos, -sin if back else sin, self.layout)._plain(x)
 
-        interleaved = self.layout == "interleaved"
-        reason = triton_rotation.unusable_reason(x, self.cos, interleaved=interleaved, plain=plain, both=both)
+        reason = triton_rotation.unusable_reason(x, self.cos, interleaved=self._interleaved, plain=plain, both=both)
         if reason is None:
             self._proved.add(form)
         return reason

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
+from ordinate.core.checks import need
 from ordinate.core.shapes import EncodedKeys, EncodedQueries
+from ordinate.core.tensors import has_values
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,29 @@ class Encoded:
             "encoded queries and keys are not unpacked; attend(q, k, v, at) takes raw ones and encodes them itself; "
             "attend_encoded(encoded, v, at) takes encoded ones; the tensors are encoded.pair"
         )
+
+
+def need_memory(into: EncodedKeys | None, keys: EncodedKeys) -> None:
+    """Raise unless keys can be encoded into other memory.
+
+    Args:
+        into: the memory; None: memory of their own.
+        keys: keys that the encoded ones are like.
+
+    Raises:
+        ValueError: another shape or dtype, the memory of the keys themselves, or enabled gradients.
+    """
+    if into is None:
+        return
+    remedy = "give memory like the encoded keys, or leave out into="
+    need(
+        into.shape == keys.shape and into.dtype == keys.dtype,
+        "the memory for encoded keys has their shape and dtype",
+        lambda: f"got {tuple(into.shape)}, {into.dtype} for {tuple(keys.shape)}, {keys.dtype}",
+        remedy,
+    )
+    same = has_values(keys) and into.untyped_storage().data_ptr() == keys.untyped_storage().data_ptr()
+    need(not same, "keys are encoded into other memory than their own", "got a part of the same storage", remedy)
+    remedy = "encode under torch.no_grad(), or leave out into="
+    must, came = "keys are encoded into given memory without gradients", "got a call with gradients enabled"
+    need(not torch.is_grad_enabled(), must, came, remedy)

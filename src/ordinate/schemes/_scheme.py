@@ -42,6 +42,7 @@ from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.rotate import Rotation
 from ordinate.schemes._display import scheme_html
 from ordinate.schemes._encoded import Encoded as Encoded
+from ordinate.schemes._encoded import need_memory
 from ordinate.schemes._fast_forms import HOOK_TARGETS as HOOK_TARGETS
 from ordinate.schemes._fast_forms import Encoder as Encoder
 from ordinate.schemes._fast_forms import FastForms, depends_on_offsets, encoders_of, overridden_hooks, with_hooks
@@ -301,15 +302,28 @@ class Placed:
         remedy = "embed the tokens first, x = at.embed(x), with the same placed scheme"
         need(self._embedded or "embed" not in self.scheme.hooks, must, "got no call of at.embed", remedy)
 
-    def encode(self, q: Queries, k: Keys) -> Encoded:
-        """Encode position into the queries and the keys of the same new tokens, before the keys enter a cache."""
+    def encode(self, q: Queries, k: Keys, *, into: Keys | None = None) -> Encoded:
+        """Encode position into the queries and the keys of the same new tokens, before the keys enter a cache.
+
+        Args:
+            q: queries.
+            k: keys.
+            into: memory for the encoded keys, in a KV cache for example, without gradients: `k` of the result is then
+                this tensor. A rotation is computed into it; other encodings are copied. None: memory of their own.
+
+        Raises:
+            ValueError: `into` has another shape or dtype than the encoded keys, or their memory, or gradients are enabled.
+        """
         for name, x in (("q", q), ("k", k)):
             self._need_encodable(name, x, self.where.q_pos)
         need_size("q", self.scheme, "heads", q.shape[1])
         encode_query, encode_key = self._encoders
         if isinstance(encode_query, Rotation) and encode_query is encode_key:
-            return Encoded(*encode_query.both(q, k), self.scheme)
-        return Encoded(encode_query(q), encode_key(k), self.scheme)
+            need_memory(into, k)
+            return Encoded(*encode_query.both(q, k, into), self.scheme)
+        encoded = encode_key(k)
+        need_memory(into, encoded)
+        return Encoded(encode_query(q), encoded if into is None else into.copy_(encoded), self.scheme)
 
     def encode_all(self, q: Queries, k: Keys) -> Encoded:
         """Encode position into the queries and into all keys of the geometry, at the key positions."""

@@ -135,6 +135,26 @@ def test_into_a_part_of_a_cache_nothing_else_is_written(layout):
     assert cache.equal(expected)
 
 
+@pytest.mark.usefixtures("proved")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("heads", [3, 5])
+@torch.no_grad()
+def test_keys_are_rotated_into_part_of_a_cache_with_the_queries(heads, layout):
+    placed = Rotation(*(wave.float().double() for wave in waves(1, 1, 7, 4)), layout)
+    q, k = ORDERS["projected"](2, 5, 7, 10).float(), ORDERS["projected"](2, heads, 7, 10).float()
+    cache = torch.full((2, heads, 20, 10), 3.0)
+    expected = cache.clone()
+    with as_if_on("cuda"):
+        usual = placed.both(q, k)
+        expected[:, :, 6:13] = usual[1]
+        made = placed.both(q, k, cache[:, :, 6:13])
+        assert made[0].equal(usual[0])
+        # queries of another batch are rotated alone
+        placed.both(q[:1], k, cache[:, :, 13:])
+    assert cache[:, :, 13:].equal(usual[1])
+    assert cache[:, :, :13].equal(expected[:, :, :13])
+
+
 def test_a_scheme_is_rotated_by_the_kernel_as_on_a_gpu(monkeypatch):
     q, k = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 9, 8)
     scheme, positions = Rope(head_width=8), torch.arange(9)[None, :, None]

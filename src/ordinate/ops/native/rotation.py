@@ -21,7 +21,9 @@ class _Job(ctypes.Structure):
     ]
 
 
-def rotate(x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool) -> Heads:
+def rotate(
+    x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool, into: Heads | None = None
+) -> Heads:
     """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels, in one pass over memory.
 
     Args:
@@ -30,8 +32,9 @@ def rotate(x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool) -> 
         sin: multiplies the partner.
         interleaved: channels pair up with their neighbours; otherwise the first half with the second.
         back: apply the transpose, with -sin.
+        into: memory for the result, of the shape and dtype of `x`, with contiguous channels; None: new memory.
     """
-    out = torch.empty_like(x)
+    out = torch.empty_like(x) if into is None else into
     views = (View.of(y) for y in (x, out, cos.expand(*x.shape[:3], -1), sin.expand(*x.shape[:3], -1)))
     call_kernel("rotation", _Job(back, x.dtype == torch.bfloat16, interleaved, *x.shape, cos.shape[-1], *views))
     return out

@@ -46,7 +46,9 @@ class Form(NamedTuple):
     both: bool
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, back: bool) -> Tensor:
+def rotate(
+    x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, back: bool, into: Tensor | None = None
+) -> Tensor:
     """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels, in one pass over memory.
 
     Args:
@@ -55,18 +57,26 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, back: bool
         sin: multiplies the partner.
         interleaved: channels pair up with their neighbours; otherwise the first half with the second.
         back: apply the transpose, with -sin.
+        into: memory for the result, of the shape and dtype of `x`, with contiguous channels; None: new memory.
     """
     # imports Triton
     from ordinate.ops.triton import rotate as kernels
 
     x = _near_channels(x)
-    out = torch.empty_like(x)
+    out = torch.empty_like(x) if into is None else into
     kernels.rotate(x, out, cos, sin, interleaved=interleaved, back=back)
     return out
 
 
 def rotate_both(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, back: bool
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    interleaved: bool,
+    back: bool,
+    into: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries and keys by one launch: `rotate` of each, where all heads share the angles.
 
@@ -77,11 +87,12 @@ def rotate_both(
         sin: multiplies the partner.
         interleaved: as in `rotate`.
         back: likewise.
+        into: memory for the rotated keys, likewise.
     """
     from ordinate.ops.triton import rotate as kernels
 
     q, k = _near_channels(q), _near_channels(k)
-    made = torch.empty_like(q), torch.empty_like(k)
+    made = torch.empty_like(q), torch.empty_like(k) if into is None else into
     kernels.rotate(q, made[0], cos, sin, interleaved=interleaved, back=back, other=(k, made[1]))
     return made
 
@@ -143,5 +154,7 @@ def _disagreement(form: Form, plain: Plain) -> str | None:
 
 
 def _both(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) -> tuple[Tensor, Tensor]:
-    # one head of keys less
-    return rotate_both(x, x[:, :-1], cos, sin, interleaved=interleaved, back=back)
+    # one head of keys less, written into a part of a cache
+    keys = x[:, :-1]
+    cache = keys.new_empty(*keys.shape[:2], 2 * TOKENS, keys.shape[3])
+    return rotate_both(x, keys, cos, sin, interleaved=interleaved, back=back, into=cache[:, :, TOKENS:])

@@ -283,8 +283,8 @@ class _Marking(Placed):
         super().__init__(at.scheme, at.where)
         self._made, self._look = at._made, look
 
-    def encode(self, q: Queries, k: Keys) -> Encoded:
-        return super().encode(*(self._look(q, k) or (q, k)))
+    def encode(self, q: Queries, k: Keys, *, into: Keys | None = None) -> Encoded:
+        return super().encode(*(self._look(q, k) or (q, k)), into=into)
 
 
 def _marking(look: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, ...]:
