@@ -132,6 +132,11 @@ def has_wide_vectors() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
+def has_narrow_vectors() -> bool:
+    """Whether PyTorch uses AVX2: vectors of 256 bits; other processors than x86 have other names."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX2"
+
+
 def has_512_bit_units() -> bool:
     """Whether PyTorch uses AVX-512 on a processor of AMD's that computes 512 bits at once (Zen 5).
 

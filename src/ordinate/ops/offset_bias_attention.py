@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.core.geometry import Geometry
@@ -63,22 +63,68 @@ class Dropout(NamedTuple):
         return lambda weights: torch.empty_like(weights).bernoulli_(kept, generator=generator).div_(kept)
 
 
+class RowSums(NamedTuple):
+    """The softmax of each query without its numerators; the queries are in reverse order.
+
+    Args:
+        largest: the largest score, in base 2; 0 of a fully masked query.
+        totals: the sum of 2^(score - largest); 1 of a fully masked query.
+    """
+
+    largest: Float[Tensor, "*b i 1"]
+    totals: Float[Tensor, "*b i 1"]
+
+    @classmethod
+    def empty(cls, q: Queries) -> "RowSums":
+        """Return memory for the sums of all queries."""
+        return cls(*q.new_empty(2, *q.shape[:3], 1).unbind())
+
+    def select(self, *index: int | slice) -> "RowSums":
+        """Return views of some queries."""
+        return RowSums(self.largest[index], self.totals[index])
+
+
 def forward(
-    q: Queries, k: Keys, v: Values, table: OffsetTable, where: Geometry, scale: float, drop: Dropout | None = None
+    q: Queries,
+    k: Keys,
+    v: Values,
+    table: OffsetTable,
+    where: Geometry,
+    scale: float,
+    drop: Dropout | None = None,
+    sums: RowSums | None = None,
 ) -> Outputs:
-    """softmax(q k^T scale + table) v over visible pairs; 0 for fully masked queries."""
+    """softmax(q k^T scale + table) v over visible pairs; 0 for fully masked queries.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        table: bias by offset of each head, -inf where causal mask or window apply.
+        where: the geometry.
+        scale: multiplies q.k.
+        drop: dropout of the weights.
+        sums: where the sums of each query are written; None: nowhere.
+    """
     factors = None if drop is None else drop.begin()
     out = q.new_empty(*q.shape[:3], v.shape[3])
     cuts, groups = head_cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, head in itertools.product(*map(range, q.shape[:2])):
-        keys, values, queries = _wide(k[row, head // groups]), _wide(v[row, head // groups]), _reverse(q[row, head])
+        keys, values, queries = (
+            widened(k[row, head // groups]),
+            widened(v[row, head // groups]),
+            reversed_rows(q[row, head]),
+        )
         made, cut, log2_table = queries.new_empty(out.shape[2:]), cuts(row, head), table[head] * LOG2E
         # the longest block first: its freed memory is reused by all others
         for block in reversed(cut.query_blocks):
-            weights, totals = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
+            weights, own = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
+            if sums is not None:
+                for kept, x in zip(sums.select(row, head, block.reverse), own, strict=True):
+                    kept.copy_(x)
             weights = weights if factors is None else weights.mul_(factors(weights))
             # divided after the product, which has fewer elements
-            made[block.reverse] = cut.product(weights, values[block.keys], q.dtype).div_(totals)
+            made[block.reverse] = cut.product(weights, values[block.keys], q.dtype).div_(own.totals)
             # not held while the next block is computed
             del weights
         out[row, head] = made.flip(0)
@@ -100,15 +146,15 @@ def backward(
     factors = None if drop is None else drop.begin()
     cuts, groups = head_cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, group in itertools.product(*map(range, k.shape[:2])):
-        keys, values = _wide(k[row, group]), _wide(v[row, group])
+        keys, values = widened(k[row, group]), widened(v[row, group])
         back = _WayBack(keys, values, q.dtype, factors)
         for head in range(group * groups, (group + 1) * groups):
-            queries, upstream = _reverse(q[row, head]), _reverse(gradient[row, head])
+            queries, upstream = reversed_rows(q[row, head]), reversed_rows(gradient[row, head])
             made, sums = torch.empty_like(queries), None if dt is None else dt[head]
             log2_table = table[head] * LOG2E
             for block in reversed(cuts(row, head).query_blocks):
-                weights, totals = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
-                weights.mul_(totals.reciprocal_())
+                weights, own = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
+                weights.mul_(own.totals.reciprocal_())
                 made[block.reverse] = back.add(block, weights, queries[block.reverse], upstream[block.reverse], sums)
             dq[row, head] = made.mul_(scale).flip(0)
         dk[row, group], dv[row, group] = back.to_keys.mul_(scale).t(), back.to_values.t()
@@ -203,10 +249,10 @@ def head_cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: f
 
 def _unnormalised_weights(
     queries: Tensor, keys: Tensor, log2_table: Tensor, where: Geometry, scale: float, row: int, block: QueryBlock
-) -> tuple[Tensor, Tensor]:
-    """Return the numerators and the denominator of the softmax of each row of a block.
+) -> tuple[Tensor, RowSums]:
+    """Return the numerators and the sums of the softmax of each row of a block.
 
-    Rows are in reverse order; a fully masked one has numerators of 0 and a denominator of 1.
+    Rows are in reverse order; a fully masked one has numerators of 0.
 
     Args:
         log2_table: biases by offset of this head, divided by ln 2.
@@ -220,10 +266,10 @@ def _unnormalised_weights(
     largest = scores.amax(-1, keepdim=True)
     if where.q_document is None and where.window is None:
         weights = scores.sub_(largest).exp2_()
-        return weights, weights.sum(-1, keepdim=True)
+        return weights, RowSums(largest, weights.sum(-1, keepdim=True))
     empty = largest == float("-inf")
     weights = scores.sub_(largest.masked_fill_(empty, 0.0)).exp2_()
-    return weights, weights.sum(-1, keepdim=True).masked_fill_(empty, 1.0)
+    return weights, RowSums(largest, weights.sum(-1, keepdim=True).masked_fill_(empty, 1.0))
 
 
 def _add_diagonals(sums: Tensor, slope: Tensor, block: QueryBlock) -> None:
@@ -233,9 +279,11 @@ def _add_diagonals(sums: Tensor, slope: Tensor, block: QueryBlock) -> None:
     sums[block.first : block.first + keys + rows - 1] += (slope.new_ones(1, rows) @ unskew(slope))[0, :-1]
 
 
-def _wide(x: Tensor) -> Tensor:
+def widened(x: Tensor) -> Tensor:
+    """Return a contiguous tensor in float32 or wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32)).contiguous()
 
 
-def _reverse(x: Tensor) -> Tensor:
-    return _wide(x.flip(0))
+def reversed_rows(x: Tensor) -> Tensor:
+    """Return a contiguous copy of rows in reverse order, in float32 or wider."""
+    return widened(x.flip(0))

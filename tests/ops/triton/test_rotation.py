@@ -20,7 +20,9 @@ def turning(monkeypatch):
 
 def by(formula):
     """The kernel, as a formula of cosines and sines."""
-    return lambda x, cos, sin, *, interleaved, back, into=None: formula(Rotation(cos, -sin if back else sin, "half"), x)
+    return lambda x, cos, sin, *, interleaved, back, into=None: formula(
+        Rotation(cos, -sin if back else sin, "half"), x
+    )
 
 
 def test_what_agrees_is_proved_once_and_used(turning, monkeypatch):

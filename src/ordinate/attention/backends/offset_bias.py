@@ -14,7 +14,7 @@ from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import OffsetTable, Outputs
-from ordinate.ops import offset_bias_attention
+from ordinate.ops import offset_bias_attention, offset_bias_tiles
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
 
@@ -124,16 +124,23 @@ class _Tiles(torch.autograd.Function):
         drop: offset_bias_attention.Dropout | None,
     ) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, table)
+        sums = offset_bias_attention.RowSums.empty(q) if offset_bias_tiles.is_faster(q) else None
+        out = offset_bias_attention.forward(q, k, v, table, where, scale, drop, sums)
+        ctx.save_for_backward(q, k, v, table, *(() if sums is None else (out, *sums)))
         ctx.where, ctx.scale, ctx.drop = where, scale, drop
-        return offset_bias_attention.forward(q, k, v, table, where, scale, drop)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        inputs, setting = ctx.saved_tensors, (ctx.where, ctx.scale)
+        q, k, v, table, *results = ctx.saved_tensors
+        inputs, setting = (q, k, v, table), (ctx.where, ctx.scale)
 
         def fast(gradient: Tensor) -> tuple[Tensor | None, ...]:
-            return offset_bias_attention.backward(gradient, inputs, *setting, ctx.needs_input_grad[3], ctx.drop)
+            rest = *setting, ctx.needs_input_grad[3], ctx.drop
+            if not results:
+                return offset_bias_attention.backward(gradient, inputs, *rest)
+            out, *sums = results
+            return offset_bias_tiles.backward(gradient, inputs, (out, offset_bias_attention.RowSums(*sums)), *rest)
 
         def plain(given: Tensors, upstream: Tensors) -> Iterable[tuple[Tensors, Tensors]]:
             factors = ctx.drop and offset_bias_attention.dropout_factors(inputs, *setting, ctx.drop)

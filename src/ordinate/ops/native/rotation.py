@@ -21,9 +21,7 @@ class _Job(ctypes.Structure):
     ]
 
 
-def rotate(
-    x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool, into: Heads | None = None
-) -> Heads:
+def rotate(x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool, into: Heads | None = None) -> Heads:
     """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels, in one pass over memory.
 
     Args:
