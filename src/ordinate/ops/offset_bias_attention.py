@@ -110,11 +110,8 @@ def forward(
     out = q.new_empty(*q.shape[:3], v.shape[3])
     cuts, groups = head_cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, head in itertools.product(*map(range, q.shape[:2])):
-        keys, values, queries = (
-            widened(k[row, head // groups]),
-            widened(v[row, head // groups]),
-            reversed_rows(q[row, head]),
-        )
+        keys, values = (widened(x[row, head // groups]) for x in (k, v))
+        queries = reversed_rows(q[row, head])
         made, cut, log2_table = queries.new_empty(out.shape[2:]), cuts(row, head), table[head] * LOG2E
         # the longest block first: its freed memory is reused by all others
         for block in reversed(cut.query_blocks):

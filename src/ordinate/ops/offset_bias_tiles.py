@@ -4,8 +4,9 @@
 
 The largest score and the denominator of each query, and its output o, are those of the forward pass, as in
 FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135). Whole rows (`ordinate.ops.offset_bias_attention`)
-need two matrices of 256 rows and all keys, 4 MB each for 4096 keys, which leave the cache between one step and the next.
-Tiles are multiplied by PyTorch's BLAS, in memory that is used again; with AVX-512 oneDNN multiplies whole rows faster.
+take two matrices of 256 rows and all keys, of 4 MB for 4096 keys, which leave the cache between two steps.
+Tiles stay there, and PyTorch's BLAS multiplies into memory that is used again. With AVX-512 oneDNN multiplies whole
+rows faster.
 
 PyTorch's attention subtracts the same g.o, and errors are as small as its own; whole rows sum it from P and g v^T.
 """
@@ -33,8 +34,8 @@ from ordinate.ops.offset_bias_attention import (
 
 # keys of a tile
 TILE = 512
-# rows and columns of the products of which the diagonal is g.o: a product adds in the order of g v^T, so that both are
-# equal where one key has all the weight
+# rows and columns of the products whose diagonal is g.o: they add in the order of g v^T, so that both are equal where
+# one key has all the weight
 DIAGONAL = 64
 # numbers behind each row of the gradients of scores, by which rows begin at multiples of 32 bytes
 SPARE = 8
@@ -190,7 +191,7 @@ class _WayBack:
         return made
 
     def _add_diagonals(self, sums: Tensor, tile: QueryBlock) -> None:
-        """Add the gradient of each table entry: the sum over the pairs with its offset, which are on an anti-diagonal."""
+        """Add the gradient of each table entry: the sum over the pairs with its offset, an anti-diagonal."""
         rows, keys = tile.size
         # of a tile with more keys before this one
         self.room[:rows, keys:TILE] = 0

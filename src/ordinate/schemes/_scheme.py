@@ -312,7 +312,8 @@ class Placed:
                 this tensor. A rotation is computed into it; other encodings are copied. None: memory of their own.
 
         Raises:
-            ValueError: `into` has another shape or dtype than the encoded keys, or their memory, or gradients are enabled.
+            ValueError: `into` has another shape or dtype than the encoded keys, or the memory of these keys, or
+                gradients are enabled.
         """
         for name, x in (("q", q), ("k", k)):
             self._need_encodable(name, x, self.where.q_pos)

@@ -154,23 +154,35 @@ def test_tiles_are_taken_by_float32_with_avx2_alone(monkeypatch):
         taken.clear()
 
 
-@pytest.mark.parametrize("mutant", ["shifted diagonals", "another denominator", "no output", "another tile"])
+def other_denominators(of, queries, gradient, out, sums):
+    return of(queries, gradient, out, sums._replace(totals=2 * sums.totals))
+
+
+def no_outputs(of, queries, gradient, out, sums):
+    return of(queries, gradient, 0 * out, sums)
+
+
+def shifted_diagonals(add, self, sums, tile):
+    add(self, sums[1:], tile)
+
+
+def first_tile_only(get, self, keys):
+    return get(self, slice(0, keys.stop - keys.start))
+
+
+MUTANTS = {
+    other_denominators: (offset_bias_tiles._Rows, "of"),
+    no_outputs: (offset_bias_tiles._Rows, "of"),
+    shifted_diagonals: (offset_bias_tiles._WayBack, "_add_diagonals"),
+    first_tile_only: (offset_bias_tiles._KeyTiles, "__getitem__"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_wrong_gradient_of_tiles_is_detected(mutant, tiled, monkeypatch):
-    of, add, cut = offset_bias_tiles._Rows.of, offset_bias_tiles._WayBack._add_diagonals, offset_bias_tiles.TILE
-    where = Geometry.causal(17)
-    if mutant == "shifted diagonals":
-        shifted = lambda self, sums, tile: add(self, sums.roll(1), tile)  # noqa: E731
-        monkeypatch.setattr(offset_bias_tiles._WayBack, "_add_diagonals", shifted)
-    elif mutant == "another denominator":
-        monkeypatch.setattr(
-            offset_bias_tiles._Rows, "of", lambda q, g, o, sums: of(q, g, o, sums._replace(totals=2 * sums.totals))
-        )
-    elif mutant == "no output":
-        monkeypatch.setattr(offset_bias_tiles._Rows, "of", lambda q, g, o, sums: of(q, g, 0 * o, sums))
-    else:
-        monkeypatch.setattr(
-            offset_bias_tiles._KeyTiles, "__getitem__", lambda self, keys: self.pieces[0][:, : keys.stop - keys.start]
-        )
+    owner, name = MUTANTS[mutant]
+    usual, where = getattr(owner, name), Geometry.causal(17)
+    monkeypatch.setattr(owner, name, lambda *given: mutant(usual, *given))
     with pytest.raises(AssertionError, match="gradient of"):
         assert_agrees("offset_bias", t5(), where, *random_qkv(where, dtype=torch.float32))
 
