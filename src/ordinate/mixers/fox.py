@@ -11,11 +11,11 @@ from torch.nn.functional import logsigmoid
 from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Keys, Outputs, Tokens, Values
-from ordinate.core.tensors import at_least_float32, in_float64
+from ordinate.core.tensors import at_least_float32, in_float64, without_autocast
 from ordinate.mixers._mixer import KVCache
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 from ordinate.ops.head_norm import rms_norm
-from ordinate.ops.key_bias import with_key_bias
+from ordinate.ops.key_bias import attended_dtype, with_key_bias
 from ordinate.schemes._scheme import Placed
 
 LogGates = Float[Tensor, "b h n"]
@@ -94,16 +94,31 @@ class ForgettingAttention(AttentionMixer):
         q, k, v = self.project_qkv(x)
         new = at.encode(self.q_norm(q), self.k_norm(k))
         # the sum up to the query is the same for all its keys, so that the softmax cancels it
-        q, k = with_key_bias(new.q, new.k, -sums, self.scale)
-        cache = _extended(state, k, v, total)
-        y = self.attention(q, cache.k, cache.v, at, cache.max_key_norm)
-        return self._projected(y, x), cache
+        wide = _gradient_dtype(new.k)
+        q, k = with_key_bias(new.q, new.k, -sums, self.scale, wide)
+        cache = _extended(state, k.to(new.k.dtype), v, total)
+        if wide == attended_dtype(new.k):
+            return self._projected(self.attention(q, cache.k, cache.v, at, cache.max_key_norm), x), cache
+        with without_autocast(x):
+            keys = k if state is None else torch.cat([state.k.to(wide), k], 2)
+            y = self.attention(q, keys, cache.v.to(wide), at)
+        return self._projected(y.to(v.dtype), x), cache
 
     def _projected(self, y: Outputs, x: Tokens) -> Tokens:
         if self.gate is None or self.norm_scale is None:
             return self.output_projection(y)
         rows = rms_norm(at_least_float32(y)).transpose(1, 2).flatten(2) * self.norm_scale
         return self.out((rows * torch.sigmoid(self.gate(x))).to(x.dtype))
+
+
+def _gradient_dtype(k: Keys) -> torch.dtype:
+    """The dtype of attention: float32 or wider if gradients may be asked for.
+
+    The gradient of a gate is a sum over all later keys, of numbers that nearly cancel. In 16 bits their rounding
+    errors would grow with the length, beyond the gradient itself.
+    """
+    narrow = attended_dtype(k)
+    return torch.promote_types(narrow, torch.float32) if torch.is_grad_enabled() else narrow
 
 
 def _extended(state: KVCache | None, k: Keys, v: Values, total: Float[Tensor, "b h"]) -> FoxCache:
