@@ -107,6 +107,16 @@ def test_documents_that_take_turns_are_kept_apart():
         torch.testing.assert_close(together[:, own], alone)
 
 
+def test_padding_does_not_pass_the_output_gate():
+    mixer, x = ForgettingAttention(width=8, heads=2, output_gate=True).double(), torch.randn(1, 6, 8).double()
+    x[:, :2] = float("nan")
+    real = torch.tensor([[False, False, True, True, True, True]])
+    y, _ = mixer(x, NoPosition().at(Geometry.padded(real)))
+    assert torch.equal(y[:, :2], torch.zeros_like(y[:, :2]))
+    slopes = torch.autograd.grad(y.sum(), list(mixer.parameters()))
+    assert all(slope.isfinite().all() for slope in slopes)
+
+
 def test_a_window_may_cut_it():
     mixer, x = ForgettingAttention(width=8, heads=2).double(), torch.randn(1, 9, 8, dtype=torch.float64)
     near, _ = mixer(x, NoPosition().at(Geometry.causal(9, window=1)))

@@ -10,6 +10,7 @@ from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need_fraction, need_positive, need_type
+from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import KVCache, Mixer, check_heads
@@ -50,6 +51,11 @@ class AttentionOptions:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
+
+
+def zero_at_padding(x: Tokens, where: Geometry) -> Tokens:
+    """Set token vectors to 0 at padding: NaN there would reach the gradients of projections, as 0 * NaN is NaN."""
+    return x if where.q_document is None else x.masked_fill((where.q_document == PADDING)[..., None], 0.0)
 
 
 class AttentionProjections(nn.Module):
@@ -207,4 +213,5 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
         need_vectors("x", x, "batch, tokens, width")
         need_size("x", self, "width", x.shape[2])
         self.check_geometry(at.where)
+        x = zero_at_padding(x, at.where)
         return self.with_causal_gradients(lambda x: self.self_attention(x, at, state), x, at, state)

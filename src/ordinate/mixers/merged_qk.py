@@ -10,7 +10,7 @@ from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_vectors
 from ordinate.mixers._mixer import Mixer, MixerState
-from ordinate.mixers._projections import AttentionOptions, AttentionProjections
+from ordinate.mixers._projections import AttentionOptions, AttentionProjections, zero_at_padding
 from ordinate.schemes._scheme import Placed
 
 Shared = Float[Tensor, "b shared n channels"]
@@ -93,6 +93,7 @@ class MergedQK(AttentionProjections, Mixer[MergedQKState]):
         need_vectors("x", x, "batch, tokens, width")
         need_size("x", self, "width", x.shape[2])
         self.check_geometry(at.where)
+        x = zero_at_padding(x, at.where)
         return self.with_causal_gradients(lambda x: self._attended(x, at, state), x, at, state)
 
     def _attended(self, x: Tokens, at: Placed, state: MergedQKState | None) -> tuple[Tokens, MergedQKState]:

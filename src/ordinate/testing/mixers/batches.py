@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from ordinate.core.geometry import Geometry
 from ordinate.testing.assert_close import assert_equal_up_to_order
@@ -13,12 +14,12 @@ TOKENS = max(LENGTHS)
 
 
 def padding_on_the_left_changes_nothing(case: MixerCase) -> None:
-    """Values at left padding, NaN included, affect nothing; outputs and gradients there are exactly 0."""
+    """Values at left padding, NaN included, affect no output and no gradient; those there are exactly 0."""
     _check_padding(case, lambda length: slice(TOKENS - length, TOKENS))
 
 
 def padding_on_the_right_changes_nothing(case: MixerCase) -> None:
-    """Values at right padding, NaN included, affect nothing; outputs and gradients there are exactly 0."""
+    """Values at right padding, NaN included, affect no output and no gradient; those there are exactly 0."""
     _check_padding(case, lambda length: slice(0, length))
 
 
@@ -62,16 +63,25 @@ def _check_padding(case: MixerCase, place: Callable[[int], slice]) -> None:
     for row, length in enumerate(LENGTHS):
         real[row, place(length)] = True
     for form in case.geometries(1):
-        for filling in (*(() if case.not_looked_for() else (float("nan"),)), 1e30):
+        where, expected = Geometry.padded(real, causal=form.is_causal), None
+        for filling in (0.0, *(() if case.not_looked_for() else (float("nan"),)), 1e30):
             x = case.tokens(len(LENGTHS), TOKENS).masked_fill(~real[..., None], filling).requires_grad_()
-            out = case.output(x, Geometry.padded(real, causal=form.is_causal))
+            how, mixer = f"padding filled with {filling}", case.mixer(x.dtype)
+            out = case.output(x, where, mixer)
             for row, length in enumerate(LENGTHS):
                 kept = slice(row, row + 1), place(length)
                 alone = case.output(x[kept].detach(), _form(form, length))
-                assert_equal_up_to_order(
-                    out[kept], alone, f"the row of {length} tokens, padding filled with {filling}"
-                )
-            assert (out[~real] == 0).all(), f"the output at padding is not exactly 0, padding filled with {filling}"
-            (gradient,) = torch.autograd.grad(out.square().sum(), x)
-            assert (gradient[~real] == 0).all(), f"padding filled with {filling} gets a gradient"
-            assert gradient.isfinite().all(), f"a gradient is not finite, padding filled with {filling}"
+                assert_equal_up_to_order(out[kept], alone, f"the row of {length} tokens, {how}")
+            assert (out[~real] == 0).all(), f"the output at padding is not exactly 0, {how}"
+            found = _gradients(out, {"tokens": x, **dict(mixer.named_parameters())})
+            assert (found["tokens"][~real] == 0).all(), f"padding gets a gradient, {how}"
+            expected = found if expected is None else expected
+            for name, gradient in found.items():
+                assert_equal_up_to_order(gradient, expected[name], f"gradient of {name}, {how}")
+
+
+def _gradients(out: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients of a loss that outputs at padding, which are 0, enter too; 0 where it does not depend on a leaf."""
+    learned = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    found = torch.autograd.grad((out.square() + out).sum(), list(learned.values()), materialize_grads=True)
+    return dict(zip(learned, found, strict=True))
