@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from ordinate.core.tensors import at_least_float32
+from ordinate.ops.decay import decay_rate
 
 # initial step sizes are drawn log-uniformly between these, as published [1 / token]
 STEPS = (1e-3, 1e-1)
@@ -38,4 +39,4 @@ class StepDecay(nn.Module):
     def forward(self, x: Float[Tensor, "b n h"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"]]:
         """Return the step sizes and the log decays, in float32 or wider."""
         step = softplus(at_least_float32(x) + at_least_float32(self.bias)).mT
-        return step, -at_least_float32(self.log_rate).exp()[:, None] * step
+        return step, -decay_rate(at_least_float32(self.log_rate))[:, None] * step

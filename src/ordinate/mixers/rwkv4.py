@@ -11,6 +11,7 @@ from ordinate.core.checks import need_positive
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.decay import decay_rate
 from ordinate.ops.native.wkv import Sums
 from ordinate.ops.shift import bidirectional, relative_depth, to_float32, token_shift
 from ordinate.ops.wkv import PADDING_KEY, empty_sums, wkv
@@ -88,6 +89,6 @@ class Rwkv4(SequenceMixer[Rwkv4State]):
         if real is not None:
             k = k.masked_fill(~real[..., None], PADDING_KEY)
         sums = empty_sums(k) if state is None else state.sums
-        mean, sums = wkv(k, v, -torch.exp(to_float32(self.decay)), to_float32(self.bonus), sums)
+        mean, sums = wkv(k, v, -decay_rate(to_float32(self.decay)), to_float32(self.bonus), sums)
         y = linear(torch.sigmoid(r) * mean.to(r.dtype), self.out)
         return y.to(x.dtype), Rwkv4State(last, sums)

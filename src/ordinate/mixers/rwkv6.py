@@ -12,7 +12,7 @@ from ordinate.core.checks import need_positive
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import MixerState, check_heads
 from ordinate.mixers._sequence import SequenceMixer
-from ordinate.ops.decay import decaying_linear_attention
+from ordinate.ops.decay import decay_rate, decaying_linear_attention
 from ordinate.ops.gated_norm import gated_norm
 from ordinate.ops.matmul import matmul
 from ordinate.ops.native.recurrence import Matrices
@@ -112,7 +112,7 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
             self._heads(linear(y, weight))
             for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
         )
-        w = -torch.exp(
+        w = -decay_rate(
             to_float32(self.decay) + to_float32(matmul(torch.tanh(matmul(slows, self.decay_in)), self.decay_out))
         )
         size = x.shape[2] // self.heads

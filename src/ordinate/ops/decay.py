@@ -23,6 +23,13 @@ Chunks = Float[Tensor, "b h chunks size d"]
 
 # tokens per chunk: a power of two, since `decayed_products` halves chunks repeatedly
 CHUNK = 64
+# e^-(e^80) is 0 in every dtype, and e^80 finite in float32
+MAX_LOG_RATE = 80.0
+
+
+def decay_rate(log_rate: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return e^log_rate, the rate r of a decay e^-r; finite, so that the gradient of a decay of 0 is 0, not NaN."""
+    return torch.exp(log_rate.clamp(max=MAX_LOG_RATE))
 
 
 def decaying_linear_attention(
