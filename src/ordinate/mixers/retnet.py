@@ -48,8 +48,9 @@ class Retention(SequenceMixer[RetentionState]):
     Source: Sun et al. 2023, Retentive Network, https://arxiv.org/abs/2307.08621, section 2, and the initialisation of
         https://github.com/microsoft/torchscale: weights Glorot-uniform, all but W_o with gain 2^-2.5.
     Departs: the frequencies are those of the scheme; the authors' code spaces the exponents of 10000 a little wider,
-        up to 1. The two normalisations of the scores that the RMS norm cancels, up to its epsilon, are left out. The
-        bidirectional form (our extension) runs in both directions with the same weights and adds the two results.
+        up to 1. The RMS norm of each head in place of the group norm of the paper's formula, as in the authors' code.
+        The two normalisations of the scores that it cancels, up to its epsilon, are left out. The bidirectional form
+        (our extension) runs in both directions with the same weights and adds the two results.
     """
 
     supported_hooks = frozenset({"encode_query", "encode_key"})
