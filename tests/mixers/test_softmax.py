@@ -4,6 +4,7 @@ import torch
 from ordinate import Geometry, attend
 from ordinate.mixers import Softmax
 from ordinate.mixers._mixer import KVCache
+from ordinate.mixers._projections import AttentionOptions
 from ordinate.schemes import Alibi, Rope
 
 
@@ -27,6 +28,17 @@ def test_piece_by_piece_is_the_same_as_at_once(kv_heads, cut):
     first, state = mixer(x[:, :cut], scheme.at(Geometry.causal(cut)))
     rest, _ = mixer(x[:, cut:], scheme.at(Geometry.causal(6 - cut, cached=cut)), state)
     assert torch.allclose(torch.cat([first, rest], 1), whole, atol=1e-13)
+
+
+def test_outputs_at_padding_are_zero_with_biases_too():
+    mixer, real = Softmax(width=8, heads=2, variant=AttentionOptions(bias=True)), torch.ones(2, 5, dtype=torch.bool)
+    real[1, :3] = False
+    x = torch.randn(2, 5, 8)
+    y, _ = mixer(x, Rope(head_width=4).at(Geometry.padded(real)))
+    alone, _ = mixer(x[1:, 3:], Rope(head_width=4).at(Geometry.causal(2)))
+    assert torch.equal(y[~real], torch.zeros(3, 8))
+    torch.testing.assert_close(y[1:, 3:], alone)
+    assert torch.equal(torch.autograd.grad(y.sum(), mixer.out.bias)[0], torch.full((8,), 7.0))
 
 
 def test_fewer_key_heads_have_fewer_weights():

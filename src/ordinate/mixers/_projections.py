@@ -214,4 +214,6 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
         need_size("x", self, "width", x.shape[2])
         self.check_geometry(at.where)
         x = zero_at_padding(x, at.where)
-        return self.with_causal_gradients(lambda x: self.self_attention(x, at, state), x, at, state)
+        y, after = self.with_causal_gradients(lambda x: self.self_attention(x, at, state), x, at, state)
+        # the bias of the output projection is not 0 at padding
+        return y if getattr(self.out, "bias", None) is None else zero_at_padding(y, at.where), after
