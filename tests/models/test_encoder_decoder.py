@@ -287,7 +287,23 @@ def test_reversing_can_be_learned_by_heart():
         (lambda: build(end=13), "special tokens must lie in 0 to 12; got 13"),
         (
             lambda: build(renormalize=True),
-            "renormalize has an effect only with suppress_tokens; got .*; give suppress",
+            "renormalize has an effect only with suppress_tokens, .*min_length; got .*; give one of them",
+        ),
+        (
+            lambda: build(end=(), min_length=3),
+            r"min_length needs an end token; got min_length=3 .*; give an end token",
+        ),
+        (lambda: build(min_length=-1), "min_length must not be negative; got -1"),
+        (lambda: build(no_repeat_ngram_size=-1), "no_repeat_ngram_size must not be negative; got -1"),
+        (lambda: build(repetition_penalty=0.0), "repetition_penalty must be above zero; got 0.0"),
+        (lambda: build(first_token=13), "special tokens must lie in 0 to 12; got 13; change .*first_token"),
+        (
+            lambda: build(first_token=5, suppress_tokens=(4, 5)),
+            r"suppress_tokens must not have first_token, .*; got \(4, 5\); leave it out",
+        ),
+        (
+            lambda: build(end=5, force_end=True, suppress_tokens=(5,)),
+            r"suppress_tokens must not have .* the end token with force_end; got \(5,\)",
         ),
         (lambda: build(end=(), force_end=True), r"force_end needs an end token; got .*end=\(\); give an end token"),
         (lambda: build(blocks="reversible"), "an encoder-decoder needs plain blocks"),

@@ -9,6 +9,7 @@ from ordinate.models._generate import check_sampling, check_supports_cache, eval
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.next_token_rules import apply_rules
 
 
 def translate(
@@ -43,17 +44,14 @@ def translate(
     shape, rows, device = model.shape, memory.batch_size, memory.where.k_pos.device
     cache, new = Cache(), torch.full((rows, 1), shape.start_token, device=device)
     ends = torch.tensor(shape.end_tokens, dtype=torch.long, device=device)
-    written, ended = [], torch.zeros(rows, 1, dtype=torch.bool, device=device)
+    texts, ended = new, torch.zeros(rows, 1, dtype=torch.bool, device=device)
     with torch.inference_mode(), evaluation_mode(model):
         for left in reversed(range(max_new_tokens)):
             logits = model.target_logits(new, memory, cache=cache)[:, -1].float()
-            logits[:, list(shape.suppress_tokens)] = float("-inf")
-            new = sample(logits, temperature, top_k, top_p, generator)
-            if shape.force_end and not left:
-                new = torch.full_like(new, shape.end_token)
-            new = new.masked_fill(ended, shape.fill_token)
-            written.append(new)
+            logits = apply_rules(shape, logits, texts, last=not left)
+            new = sample(logits, temperature, top_k, top_p, generator).masked_fill(ended, shape.fill_token)
+            texts = torch.cat([texts, new], 1)
             ended = ended | torch.isin(new, ends)
             if bool(ended.all()):
                 break
-    return torch.cat(written, 1)
+    return texts[:, 1:]

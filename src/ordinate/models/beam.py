@@ -11,8 +11,7 @@ from ordinate.models._generate import check_supports_cache, evaluation_mode
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
-
-MINUS_INFINITY = float("-inf")
+from ordinate.models.next_token_rules import MINUS_INFINITY, apply_rules
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +126,7 @@ class _Search:
         """Best extensions of each source: scores, beam indices, tokens."""
         new, shape = self.texts[..., -1].reshape(-1, 1), self.model.shape
         logits = self.model.target_logits(new, self.memory, cache=self.cache)[:, -1].float()
-        log_probs = logits.log_softmax(-1)
-        log_probs[:, list(shape.suppress_tokens)] = MINUS_INFINITY
-        if shape.renormalize:
-            log_probs = log_probs.log_softmax(-1)
-        if last and shape.force_end:
-            # the only choice: its probability is 1
-            log_probs = torch.full_like(log_probs, MINUS_INFINITY)
-            log_probs[:, shape.end_token] = 0.0
+        log_probs = apply_rules(shape, logits.log_softmax(-1), self.texts.flatten(0, 1), last=last)
         total = self.running[..., None] + log_probs.view(*self.running.shape, -1)
         found, index = total.flatten(1).topk(self.kept)
         return found, index // log_probs.shape[-1], index % log_probs.shape[-1]

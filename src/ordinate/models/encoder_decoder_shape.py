@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, cast
 
-from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.checks import need, need_counts, need_known, need_positive
 from ordinate.core.member_spec import MemberSpec
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
@@ -42,7 +42,12 @@ class EncoderDecoderShape(Shape):
         end: end-of-sequence token, or several; (): none.
         padding: padding token; None: none. Masks come from the geometry, so the same id may also be a regular token.
         suppress_tokens: tokens that are never generated.
-        renormalize: whether beam search scores with the probabilities among the other tokens (`suppress_tokens`).
+        repetition_penalty: divisor of the logits of tokens that the text has already, where they are positive, and
+            factor where they are negative; in beam search, of log-probabilities.
+        no_repeat_ngram_size: length of the sequences of tokens that no text has twice; 0: texts may have any.
+        min_length: tokens that a text has before it may end, with the start token.
+        first_token: token with which each text begins, after the start token; None: any.
+        renormalize: whether beam search scores with the probabilities among the tokens that the rules before leave.
         force_end: whether a generated text that has not ended by its greatest length ends there with the end token.
 
     Raises:
@@ -73,6 +78,10 @@ class EncoderDecoderShape(Shape):
     end: int | tuple[int, ...] = 1
     padding: int | None = 0
     suppress_tokens: tuple[int, ...] = ()
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    min_length: int = 0
+    first_token: int | None = None
     renormalize: bool = False
     force_end: bool = False
 
@@ -94,24 +103,41 @@ class EncoderDecoderShape(Shape):
             f"got cross_ratio={self.cross_ratio} with a shared one",
             "give cross_axis='scaled'",
         )
-        for token in (self.start, *self.end_tokens, self.padding, *self.suppress_tokens):
-            known, remedy = f"special tokens must lie in 0 to {self.vocabulary - 1}", "change start, end, padding or"
-            inside = token is None or 0 <= token < self.vocabulary
-            need(inside, known, f"got {token}", f"{remedy} suppress_tokens")
-        need(
-            not self.renormalize or bool(self.suppress_tokens),
-            "renormalize has an effect only with suppress_tokens",
-            "got renormalize=True without any",
-            "give suppress_tokens, or leave it out",
-        )
-        need(
-            not self.force_end or bool(self.end_tokens),
-            "force_end needs an end token",
-            "got force_end=True with end=()",
-            "give an end token, or leave it out",
-        )
+        self._check_generation()
         need(self.blocks == "plain", "an encoder-decoder needs plain blocks", f"got {self.blocks!r}", "leave it out")
         need("head" not in self.bias, "the head bias is set by logit_bias", "got bias='head'", "give logit_bias=True")
+
+    def _check_generation(self) -> None:
+        """Check the special tokens and the rules of generation."""
+        tokens = (self.start, *self.end_tokens, self.padding, self.first_token, *self.suppress_tokens)
+        known, remedy = f"special tokens must lie in 0 to {self.vocabulary - 1}", "change start, end, padding,"
+        for token in tokens:
+            inside = token is None or 0 <= token < self.vocabulary
+            need(inside, known, f"got {token}", f"{remedy} first_token or suppress_tokens")
+        need_positive("repetition_penalty", self.repetition_penalty)
+        need_counts(no_repeat_ngram_size=self.no_repeat_ngram_size, min_length=self.min_length)
+        changed = self.suppress_tokens, self.repetition_penalty != 1, self.no_repeat_ngram_size, self.min_length
+        need(
+            not self.renormalize or any(changed),
+            "renormalize has an effect only with suppress_tokens, repetition_penalty, no_repeat_ngram_size or "
+            "min_length",
+            "got renormalize=True without any",
+            "give one of them, or leave it out",
+        )
+        for name in ("force_end", "min_length"):
+            need(
+                not getattr(self, name) or bool(self.end_tokens),
+                f"{name} needs an end token",
+                f"got {name}={getattr(self, name)} with end=()",
+                "give an end token, or leave it out",
+            )
+        forced = {self.first_token} | ({self.end_token} if self.force_end else set())
+        need(
+            not forced & set(self.suppress_tokens),
+            "suppress_tokens must not have first_token, nor the end token with force_end",
+            f"got {self.suppress_tokens}",
+            "leave it out of suppress_tokens",
+        )
 
     @property
     def start_token(self) -> int:

@@ -10,6 +10,16 @@ from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family, TensorRule
 from ordinate.pretrained.generation_settings import unapplied
 
+NO_RULES: Mapping[str, Any] = {
+    "suppress_tokens": (),
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "min_length": 0,
+}
+"""Fields of a shape without rules that change the probabilities of tokens; their names are those of config.json."""
+APPLIED = (*NO_RULES, "min_new_tokens", "renormalize_logits")
+"""Generation settings that are always applied."""
+
 
 class EncoderDecoderLike(Family):
     """Encoder-decoder families: encoder and decoder layers are expanded separately.
@@ -21,7 +31,7 @@ class EncoderDecoderLike(Family):
 
     def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
         shape = super().read_config(given, names)
-        told = _unapplied(self.settings)
+        told = _unapplied(self.settings, cast(EncoderDecoderShape, shape))
         self.warning = f"translate and beam_search do not apply {told}" if told else ""
         return shape
 
@@ -46,17 +56,29 @@ def special_tokens(config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]
     came = config["eos_token_id"]
     listed = came if isinstance(came, list) else () if came is None else (came,)
     ends = tuple(token for token in listed if 0 <= token < vocabulary)
-    # end tokens that are bad words are not suppressed in transformers
-    words = [word[0] for word in config.get("bad_words_ids") or () if len(word) == 1 and word[0] not in ends]
-    never = [token for token in (*words, *(config.get("suppress_tokens") or ())) if 0 <= token < vocabulary]
+    rules, first = _rules(config, ends, vocabulary), config.get("forced_bos_token_id")
     return {
         "start": inside.get("decoder_start_token_id"),
         "end": ends[0] if len(ends) == 1 else ends,
         "padding": inside.get("pad_token_id"),
-        "suppress_tokens": tuple(dict.fromkeys(never)),
-        "renormalize": bool(config.get("renormalize_logits")) and bool(never),
+        **rules,
+        "first_token": first if first is not None and 0 <= first < vocabulary else None,
+        # a token that is forced has probability 1 in any case
+        "renormalize": bool(config.get("renormalize_logits")) and rules != NO_RULES,
         "force_end": _forces_end(config, ends),
     }
+
+
+def _rules(config: Mapping[str, Any], ends: Sequence[int], vocabulary: int) -> dict[str, Any]:
+    """Read the rules of generation that change the probabilities of tokens, as fields of `EncoderDecoderShape`."""
+    # end tokens that are bad words are not suppressed in transformers
+    words = [word[0] for word in config.get("bad_words_ids") or () if len(word) == 1 and word[0] not in ends]
+    never = [token for token in (*words, *(config.get("suppress_tokens") or ())) if 0 <= token < vocabulary]
+    told = {name: usual if config.get(name) is None else config[name] for name, usual in NO_RULES.items()}
+    new = config.get("min_new_tokens")
+    # it takes precedence there, and leaves out the start token; without an end token neither has an effect
+    least = told["min_length"] if new is None else new + 1
+    return told | {"suppress_tokens": tuple(dict.fromkeys(never)), "min_length": least if ends else 0}
 
 
 def _forces_end(config: Mapping[str, Any], ends: Sequence[int]) -> bool:
@@ -65,13 +87,13 @@ def _forces_end(config: Mapping[str, Any], ends: Sequence[int]) -> bool:
     return forced is not None and (forced if isinstance(forced, list) else [forced]) == list(ends[:1])
 
 
-def _unapplied(config: Mapping[str, Any]) -> str:
+def _unapplied(config: Mapping[str, Any], shape: EncoderDecoderShape) -> str:
     """Return the generation settings that are not applied, as text."""
-    words, ends = config.get("bad_words_ids") or (), config["eos_token_id"]
-    applied = {"suppress_tokens", "renormalize_logits"}
+    words, applied = config.get("bad_words_ids") or (), set(APPLIED)
     applied |= {"bad_words_ids"} if all(len(word) == 1 for word in words) else set()
-    listed = ends if isinstance(ends, list) else [ends]
-    return unapplied(config, applied | ({"forced_eos_token_id"} if _forces_end(config, listed) else set()))
+    applied |= {"forced_eos_token_id"} if shape.force_end else set()
+    # one outside of the vocabulary cannot be written
+    return unapplied(config, applied | ({"forced_bos_token_id"} if shape.first_token is not None else set()))
 
 
 def special_tokens_config(shape: EncoderDecoderShape) -> dict[str, Any]:
@@ -80,7 +102,9 @@ def special_tokens_config(shape: EncoderDecoderShape) -> dict[str, Any]:
     found = {"pad_token_id": shape.padding, "eos_token_id": ends[0] if len(ends) == 1 else list(ends) or None}
     # transformers has no null there
     found |= {} if shape.start is None else {"decoder_start_token_id": shape.start}
-    found |= {"suppress_tokens": list(shape.suppress_tokens)} if shape.suppress_tokens else {}
+    rules = {name: getattr(shape, name) for name in NO_RULES} | {"suppress_tokens": list(shape.suppress_tokens)}
+    found |= {name: value for name, value in rules.items() if value not in (NO_RULES[name], [])}
+    found |= {} if shape.first_token is None else {"forced_bos_token_id": shape.first_token}
     found |= {"renormalize_logits": True} if shape.renormalize else {}
     return found | ({"forced_eos_token_id": shape.end_token} if shape.force_end else {})
 
