@@ -13,6 +13,7 @@ from ordinate.models.feedforward import GATED
 from ordinate.pretrained import verify
 from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, activation_name
 from ordinate.pretrained.config_types import OPTIONAL
+from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import family_of, load, save
 
 transformers = pytest.importorskip("transformers")
@@ -53,6 +54,42 @@ def test_is_causal_must_be_that_of_the_family(family):
         with pytest.raises(ValueError, match=f"is supported with is_causal={own} only; got {other}"):
             read.read_config(FIELDS[family][0] | {"is_causal": other}, ())
     assert read.read_config(FIELDS[family][0] | {"is_causal": own}, ()) == read.read_config(FIELDS[family][0], ())
+
+
+@pytest.mark.parametrize(
+    ("name", "windowed"),
+    [
+        ("sliding_window", ("mistral", "ministral", "qwen2", "qwen3")),
+        # a mistral has no layer types, which its cache would follow
+        ("attention_chunk_size", ("ministral", "qwen2", "qwen3")),
+    ],
+)
+@pytest.mark.parametrize("family", [*DECODERS, *PAIRS])
+def test_a_window_that_only_the_cache_of_transformers_has_is_refused(family, name, windowed):
+    read, sizes = family_of(family), FIELDS[family][0]
+    for value in (None, 3):
+        if value is None or family in windowed:
+            read.read_config(sizes | {name: value}, ())
+            continue
+        with pytest.raises(ValueError, match=f"has no {name}: .* its cache forgets .*; got {name}=3; remove it"):
+            read.read_config(sizes | {name: value}, ())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("family", "told"), [("gpt2", {}), ("llama", {}), ("mistral", {"sliding_window": None})])
+def test_the_cache_of_transformers_has_a_window_that_its_attention_does_not_have(family, told, made):
+    other = transformers.AutoModelForCausalLM.from_pretrained(made(family, heads(family), told)).eval()
+    ids = torch.arange(3, 13)[None]
+    whole = other(ids).logits[:, -1]
+
+    def continued():
+        _, kept = with_cache(other, None, input_ids=ids[:, :-1])
+        return with_cache(other, kept, input_ids=ids[:, -1:])[0].logits[:, -1]
+
+    torch.testing.assert_close(continued(), whole)
+    other.config.attention_chunk_size = 3
+    assert torch.equal(other(ids, use_cache=False).logits[:, -1], whole)
+    assert (continued() - whole).abs().max() > 0.1 * whole.abs().max()
 
 
 @pytest.mark.parametrize("head", ["", "ForCausalLM", "ForQuestionAnswering"])

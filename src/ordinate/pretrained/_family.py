@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ordinate.core.checks import need, need_known
+from ordinate.core.checks import need, need_known, shown
 from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
@@ -161,6 +161,7 @@ class Family(ABC):
             ValueError: a feature of the family that the Ordinate model does not implement.
         """
         need_settings(self, given, per_layer_config=None, is_causal=CAUSAL.get(self.model_class))
+        _need_whole_cache(self, given)
         own = {name: value for name, value in given.items() if name not in self.aliases}
         # an alias takes precedence, and settings that follow from others follow from those under their own names
         told = {self.aliases[name]: value for name, value in given.items() if name in self.aliases}
@@ -243,6 +244,19 @@ def need_settings(family: Family, config: Mapping[str, Any], **settings: Any) ->
             f"{family.model_type} is supported with {name}={wanted!r} only",
             f"got {came!r}",
             "load another checkpoint",
+        )
+
+
+def _need_whole_cache(family: Family, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError if transformers would forget tokens in its cache that attention reads without a cache."""
+    # the caches of families with layer_types follow these
+    caches = family.model_class in (Decoder, EncoderDecoder) and "layer_types" not in family.defaults
+    for name in ("sliding_window", "attention_chunk_size") if caches else ():
+        need(
+            name in family.defaults or config.get(name) is None,
+            f"the attention of a {family.model_type} has no {name}: in transformers only its cache forgets tokens",
+            f"got {name}={shown(config.get(name))}",
+            "remove it from config.json",
         )
 
 
