@@ -131,6 +131,15 @@ def test_weights_that_are_not_finite_are_refused_by_the_name_of_the_tensor(tmp_p
         read_model(tmp_path)
 
 
+def test_weights_of_8_bits_are_refused_by_the_name_of_the_tensor(tmp_path):
+    kind = MODEL_KINDS["decoder"]
+    model = kind.build(kind.shape(**SIZES))
+    model.tokens.weight = torch.nn.Parameter(model.tokens.weight.to(torch.float8_e5m2))
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"numbers of 16 bits or more; tokens.weight has float8_e5m2; load the"):
+        read_model(tmp_path)
+
+
 @pytest.mark.parametrize(
     "text", ["[]", "null", "{", '{"weight_map": []}', '{"weight_map": {"a": ["b"]}}', "[" * 99_999]
 )

@@ -148,7 +148,11 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
             {"tensors": {GATE: torch.full((48, 32), float("nan"))}},
             f"finite floating-point numbers; {GATE} has others",
         ),
-        ({"tensors": {GATE: torch.zeros(48, 32).long()}}, "weights must be finite floating-point numbers"),
+        ({"tensors": {GATE: torch.zeros(48, 32).long()}}, f"weights must be floating-point .*; {GATE} has int64"),
+        (
+            {"tensors": {GATE: torch.zeros(48, 32).to(torch.float8_e4m3fn)}},
+            f"weights must be floating-point numbers of 16 bits or more; {GATE} has float8_e4m3fn; load the original",
+        ),
         (
             {"config": {"model_type": "lama"}},
             "model_type in config.json must be one of bert, .*; got 'lama', whose nearest by name is llama; load",
@@ -177,6 +181,14 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         (
             {"config": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}}},
             "rotates whole heads, .*; got partial_rotary_factor=0.5 of 8 channels, which transformers does not run",
+        ),
+        (
+            {"config": {"rope_parameters": {"rope_type": "linear", "factor": "2"}}},
+            "factor of rope_parameters must be a number, .*; got '2'; correct it",
+        ),
+        (
+            {"config": {"head_dim": 5}},
+            "rotates whole heads, whose head_dim must be even; got .* of 5 channels, which transformers does not run",
         ),
         ({"config": {"rope_parameters": {"rope_type": "spiral"}}}, "no rope_type is named 'spiral'"),
     ],
@@ -208,6 +220,12 @@ def test_code_in_a_checkpoint_is_not_run(spoilt, tmp_path):
     folder = spoilt(config={"auto_map": {"AutoModelForCausalLM": "modeling_mine.Mine"}})
     with pytest.warns(UserWarning, match="it is not run"):
         load(folder)
+
+
+def test_an_adapter_beside_the_weights_is_not_read(spoilt, tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "another"}')
+    with pytest.warns(UserWarning, match=r"adapter_config.json is not read: transformers with peft would take the"):
+        load(spoilt())
 
 
 def test_a_pickle_is_refused_with_the_way_to_convert_it(spoilt):

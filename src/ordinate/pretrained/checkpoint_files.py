@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -15,6 +16,9 @@ from ordinate.core.checks import need, shown
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types of the tensors that models compute with; others are quantised, or no weights."""
+ADAPTER = "adapter_config.json"
 EARLY_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 HUB_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 
@@ -24,6 +28,16 @@ class CheckpointConfig(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         raise ValueError(f"config.json must have {key!r}; got {', '.join(self)}; add the missing key")
+
+
+def need_weight_dtype(name: str, tensor: Tensor) -> None:
+    """Raise a ValueError unless a tensor has the type of a weight."""
+    need(
+        tensor.dtype in WEIGHT_DTYPES,
+        "weights must be floating-point numbers of 16 bits or more",
+        f"{name} has {str(tensor.dtype).removeprefix('torch.')}",
+        "load the original checkpoint, or save it again after model.dequantize() in transformers",
+    )
 
 
 def resolve_checkpoint(source: str | Path) -> Path:

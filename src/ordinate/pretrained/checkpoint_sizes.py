@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ordinate.core.checks import need
-from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors
+from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, need_weight_dtype
 
 # numbers of layers, each of which has a tensor at least
 LAYERS = frozenset(
@@ -67,6 +67,8 @@ def check_finite(tensors: CheckpointTensors) -> None:
     """
     for name in tensors:
         tensor = tensors[name]
+        if tensor.is_floating_point():
+            need_weight_dtype(name, tensor)
         need(
             not tensor.is_floating_point() or bool(tensor.isfinite().all()),
             "weights must be finite numbers",

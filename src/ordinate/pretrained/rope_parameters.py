@@ -53,7 +53,12 @@ def complete_rope_parameters(
         found.pop("partial_rotary_factor", None)
     known = {*Spectrum.of_rope_type(kind).hf_fields, "rope_type", "rope_theta", "partial_rotary_factor"}
     # keys of other types have no effect there
-    return {name: value for name, value in found.items() if name in known}
+    read = {name: value for name, value in found.items() if name in known}
+    for name, value in read.items():
+        must = f"{name} of rope_parameters must be a number, or a list of numbers"
+        fits = name == "rope_type" or not isinstance(value, str)
+        need(fits, must, f"got {shown(value)}", "correct it, or download the file again")
+    return read
 
 
 def rope_spec(
@@ -152,7 +157,7 @@ def _rotates(parameters: Mapping[str, Any], head_width: int, *, partial: bool) -
     turning = int(head_width * share)
     need(
         partial or turning + turning % 2 == head_width,
-        f"rope_type {parameters['rope_type']!r} of this family rotates whole heads, of an even number of channels",
+        f"rope_type {parameters['rope_type']!r} of this family rotates whole heads, whose head_dim must be even",
         f"got partial_rotary_factor={given} of {head_width} channels, which transformers does not run",
         "load another checkpoint",
     )

@@ -24,11 +24,13 @@ from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained._family import Family, TensorRule
 from ordinate.pretrained.checkpoint_files import (
+    ADAPTER,
     CONFIG,
     GENERATION_CONFIG,
     WEIGHTS,
     CheckpointConfig,
     CheckpointTensors,
+    need_weight_dtype,
     read_config,
     read_generation_config,
     remove_shards,
@@ -53,7 +55,7 @@ def load(
     """Load a published checkpoint as an Ordinate model with the same outputs, in eval mode.
 
     Only JSON and safetensors files are read. No code of the checkpoint is executed: where config.json names some
-    (`auto_map`), a warning is issued and it is ignored.
+    (`auto_map`), a warning is issued and it is ignored; so is an adapter (adapter_config.json) beside the weights.
 
     Args:
         source: a folder with config.json and model.safetensors (or shards and their index), or the name of a model on
@@ -70,6 +72,9 @@ def load(
         warnings.warn(
             "config.json names code (auto_map); it is not run: Ordinate uses its own implementation", stacklevel=2
         )
+    if (folder / ADAPTER).exists():
+        told = "is not read: transformers with peft would take the model that it names, and adapt that"
+        warnings.warn(f"{folder / ADAPTER} {told}", stacklevel=2)
     family, shape, tensors = _opened(folder)
     if family.warning:
         warnings.warn(f"{family.warning} ({folder / CONFIG})", stacklevel=2)
@@ -263,9 +268,9 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)
         parts = [tensors[names[theirs]] for theirs in rule.theirs]
         for theirs, part in zip(rule.theirs, parts, strict=True):
-            finite = part.is_floating_point() and bool(part.isfinite().all())
+            need_weight_dtype(names[theirs], part)
             need(
-                finite,
+                bool(part.isfinite().all()),
                 "weights must be finite floating-point numbers",
                 f"{names[theirs]} has others",
                 "download the checkpoint again",

@@ -13,7 +13,7 @@ from ordinate.core.checks import need, need_known, need_whole
 from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family
-from ordinate.pretrained.checkpoint_files import CheckpointTensors, read_config
+from ordinate.pretrained.checkpoint_files import ADAPTER, CheckpointTensors, read_config
 from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
 from ordinate.pretrained.verification.decoding_checks import DecodingCheck, TrainedLengthCheck
@@ -46,8 +46,6 @@ CHECKS: Sequence[type[Check]] = (
 )
 """All checks, in the order of the table."""
 USUAL, SHORTEST = 24, 6
-# with it, transformers loads another model, which the file names
-ADAPTER = "adapter_config.json"
 # transformers makes tables of this length for some families, whatever the size of the weights
 LONGEST = 2**21
 # time to load a model and to run it in a type, beside a forward pass in float32
@@ -90,6 +88,7 @@ def verify(
     own = "a model in Ordinate's own format has no other library to be compared with: save it with ordinate.save"
     early = 'add it, "model_type": "bert" for a BERT: files of early checkpoints lack it'
     need("model_type" in config, published, f"{folder} has none", own if "shape" in config else early)
+    # with it, transformers loads another model, which the file names
     whole = not (folder / ADAPTER).exists()
     need(whole, "a checkpoint must be a whole model", f"{folder} has {ADAPTER}", "merge the adapter, and save it")
     library = transformers_library()
