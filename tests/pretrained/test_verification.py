@@ -189,6 +189,7 @@ def test_numbers_that_are_not_finite_and_other_shapes_are_no_agreement():
         found = difference("", {"x": other}, {"x": torch.ones(2)})
         assert found.error == float("inf")
         assert CheckResult.judge("x", "", [found], 1e9, "").state == "differs"
+    assert CheckResult.judge("x", "", [found], float("inf"), "").state == "failed"
     assert CheckResult.judge("x", "", [Difference("", 2.0, 2.0, judged=False)], 1.0, "").state == "agrees"
 
 
@@ -280,6 +281,17 @@ def test_gradients_that_are_not_finite_are_said_to_be_that(folders, tmp_path):
     (found,) = verify(other, checks=["gradients"]).checks
     assert found.state == "failed"
     assert re.match("gradients must be finite to be compared; those of transformers for .* are not", found.note)
+
+
+def test_outputs_that_are_not_finite_are_no_agreement(folders, tmp_path, monkeypatch, capsys):
+    names = load_file(folders("gpt2") / "model.safetensors")
+    other = changed(folders("gpt2"), tmp_path, tensors=dict.fromkeys(names, lambda tensor: tensor * 1e30))
+    checks = ["outputs", "left padding", "decoding", "bfloat16"]
+    assert run(monkeypatch, "verify", other, "--checks", ",".join(checks), "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["answer"].endswith(f"failed in 4 of 4 checks: {', '.join(checks)}")
+    for check in told["checks"]:
+        assert check["note"] == "outputs must be finite to be compared; those of transformers are not"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """What `verify` returns: one row for each check, and the answer."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 State = Literal["agrees", "differs", "failed", "does not apply"]
+NOT_FINITE = "outputs must be finite to be compared; those of transformers are not"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class CheckResult:
     Args:
         name: the check.
         about: what it compares.
-        state: agrees; differs; failed, if transformers cannot compute it; or does not apply.
+        state: agrees; differs; failed, if transformers cannot compute it, or no finite numbers; or does not apply.
         differences: the differences that were measured; none if the check does not apply.
         tolerance: largest error that is put down to rounding; None if the check does not apply.
         basis: how the tolerance was found.
@@ -56,7 +58,12 @@ class CheckResult:
     def judge(
         cls, name: str, about: str, differences: Sequence[Difference], tolerance: float, basis: str, note: str = ""
     ) -> "CheckResult":
-        """Return the result: it agrees if no difference that counts exceeds the tolerance."""
+        """Return the result: it agrees if no difference that counts exceeds the tolerance.
+
+        An infinite tolerance is that of outputs of transformers that are not finite: they cannot be compared.
+        """
+        if not math.isfinite(tolerance):
+            return cls(name, about, "failed", note=NOT_FINITE)
         # not `any(error > tolerance)`: an error of nan is no agreement
         agrees = all(difference.error <= tolerance for difference in differences if difference.judged)
         return cls(name, about, "agrees" if agrees else "differs", tuple(differences), tolerance, basis, note)
