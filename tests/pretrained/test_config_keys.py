@@ -281,6 +281,19 @@ def test_a_count_of_zero_is_refused_by_its_name(family, key, aliased):
         family_of(family).read_config(FIELDS[family][0] | {key: 0}, ())
 
 
+@pytest.mark.parametrize(
+    ("family", "told", "match"),
+    [
+        ("mpt", {"max_seq_len": 1}, "max_seq_len of an mpt must be above 1; got 1; load"),
+        ("vit", {"id2label": {}}, "id2label must name a class; got {}; check config.json"),
+        ("vit", {"id2label": {}, "num_labels": 0}, "id2label must name a class; got {}; check config.json"),
+    ],
+)
+def test_a_size_for_which_transformers_has_no_such_model_is_refused(family, told, match):
+    with pytest.raises(ValueError, match=match):
+        family_of(family).read_config(FIELDS[family][0] | told, ())
+
+
 def test_the_rotated_channels_of_a_gptj_and_the_layers_without_windows_are_numbers():
     with pytest.raises(ValueError, match=r"rotary_dim in config.json must be a whole number; got None"):
         family_of("gptj").read_config(FIELDS["gptj"][0] | {"rotary_dim": None}, ())

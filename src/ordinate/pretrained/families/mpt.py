@@ -44,6 +44,9 @@ class Mpt(DecoderLike):
     }
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
+        # of a table of one distance, transformers takes the same bias for all
+        must, length = "max_seq_len of an mpt must be above 1", config["max_seq_len"]
+        need(length > 1, must, f"got {length}", "load another checkpoint")
         attention = config["attn_config"] or {}
         # a clip of 0 is none there
         given = {name: attention.get(name) for name in OPTIONS} | {"clip_qkv": attention.get("clip_qkv") or None}
@@ -62,7 +65,7 @@ class Mpt(DecoderLike):
             heads=config["n_heads"],
             scheme="alibi",
             mixer=_mixer(given),
-            max_length=config["max_seq_len"],
+            max_length=length,
             norm="layer",
             norm_eps=config["layer_norm_epsilon"],
             feedforward="gelu",
