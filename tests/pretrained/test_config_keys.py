@@ -287,11 +287,39 @@ def test_a_count_of_zero_is_refused_by_its_name(family, key, aliased):
         ("mpt", {"max_seq_len": 1}, "max_seq_len of an mpt must be above 1; got 1; load"),
         ("vit", {"id2label": {}}, "id2label must name a class; got {}; check config.json"),
         ("vit", {"id2label": {}, "num_labels": 0}, "id2label must name a class; got {}; check config.json"),
+        (
+            "vit",
+            {"id2label": {"0": "eel", "x": "newt"}},
+            r"keys of id2label must be the numbers .*; got \['x'\]; check",
+        ),
+        ("roberta", {"pad_token_id": 31}, r"must be above pad_token_id \+ 1, .*; got 32 and 31; correct both"),
     ],
 )
 def test_a_size_for_which_transformers_has_no_such_model_is_refused(family, told, match):
     with pytest.raises(ValueError, match=match):
         family_of(family).read_config(FIELDS[family][0] | told, ())
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "key"),
+    [
+        ("vit", "", "num_channels"),
+        ("vit", "", "pooler_output_size"),
+        ("dinov2", "", "mlp_ratio"),
+        ("dinov2_with_registers", "", "num_register_tokens"),
+        ("deberta_v2", "ForMaskedLM", "embedding_size"),
+        ("deberta_v2", "ForMaskedLM", "conv_kernel_size"),
+        ("deberta_v2", "ForMaskedLM", "conv_groups"),
+    ],
+)
+def test_a_size_that_no_tensor_can_have_is_refused_by_its_name(family, head, key, made):
+    folder = made(family, head)
+    for size in (2**63 + 1, 10**12 + 1):
+        (folder / "config.json").write_text(
+            json.dumps(json.loads((folder / "config.json").read_text()) | {key: size})
+        )
+        with pytest.raises(ValueError, match=f"{key} in config.json must fit the weights; got {size}; they have no"):
+            load(folder)
 
 
 def test_the_rotated_channels_of_a_gptj_and_the_layers_without_windows_are_numbers():

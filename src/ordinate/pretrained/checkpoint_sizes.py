@@ -21,7 +21,8 @@ DIMENSIONS = frozenset(
      "num_attention_heads", "num_key_value_heads", "n_head", "n_heads", "num_heads", "type_vocab_size",
      "decoder_ffn_dim", "encoder_ffn_dim", "decoder_attention_heads",
      "encoder_attention_heads", "rotary_dim", "width", "hidden", "heads", "kv_heads", "head_width", "vocabulary",
-     "source_vocabulary", "source_heads", "source_kv_heads", "source_hidden", "embedding_width"}
+     "source_vocabulary", "source_heads", "source_kv_heads", "source_hidden", "embedding_width", "num_channels",
+     "num_register_tokens", "mlp_ratio", "pooler_output_size", "embedding_size", "conv_kernel_size", "conv_groups"}
 )  # fmt: skip
 SIZES = LAYERS | DIMENSIONS
 """Keys whose values are checked."""

@@ -24,6 +24,8 @@ def class_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
         need(sensible, f"num_labels must be from 1 to {MOST_CLASSES}", f"got {count!r}", "check config.json")
         return numbered_labels(count)
     need(bool(names), "id2label must name a class", f"got {names}", "check config.json")
+    others = [key for key in names if not key.isdecimal()]
+    need(not others, "the keys of id2label must be the numbers of classes", f"got {others[:3]}", "check config.json")
     labels = {int(key): name for key, name in names.items()}
     missing = [place for place in range(len(labels)) if place not in labels]
     need(not missing, "id2label must name every class", f"got none for {missing[:3]}", "check config.json")

@@ -68,6 +68,9 @@ class RobertaLike(BertLike):
             f"got pad_token_id={token!r}",
             "set it in config.json; 1 is usual",
         )
+        rows = config["max_position_embeddings"]
+        must = "max_position_embeddings must be above pad_token_id + 1, from which positions count"
+        need(rows > token + 1, must, f"got {rows} and {token}", "correct both in config.json")
         return token
 
     def position_rules(self, table: str, padding: int | None) -> Sequence[TensorRule]:
