@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.feedforward import GATED
@@ -200,6 +200,38 @@ def test_a_decoder_with_a_stored_head_that_differs_from_the_tied_table_reads_it_
     head, table = (next(name for name in names if name.endswith(end)) for end in (HEADS, TABLES))
     folder = made(family, "ForCausalLM", {"tie_word_embeddings": True}, lambda kept: {head: kept[table].clone()})
     assert load(folder).shape.tie_embeddings
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "table", "copy"),
+    [
+        ("llama", "ForCausalLM", "model.embed_tokens.weight", "lm_head.weight"),
+        ("gpt2", "ForCausalLM", "transformer.wte.weight", "lm_head.weight"),
+        ("bert", "ForMaskedLM", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+        ("t5", "ForSeq2SeqLM", "shared.weight", "lm_head.weight"),
+        ("t5", "ForSeq2SeqLM", "shared.weight", "encoder.embed_tokens.weight"),
+        ("marian", "ForSeq2SeqLM", "model.shared.weight", "model.decoder.embed_tokens.weight"),
+    ],
+)
+def test_a_tied_table_is_read_under_any_of_the_names_that_are_tied_to_it(family, head, table, copy, made):
+    folder = made(family, head, config={"tie_word_embeddings": True}, tie_word_embeddings=True)
+    kept, whole = load_file(folder / "model.safetensors"), load(folder).state_dict()
+    stored = kept[table].clone()
+    del kept[table]
+    save_file(kept | {copy: stored}, folder / "model.safetensors", metadata={"format": "pt"})
+    found = load(folder).state_dict()
+    assert found.keys() == whole.keys()
+    assert all(torch.equal(found[name], whole[name]) for name in whole)
+    agrees(folder)
+
+
+def test_without_ties_a_head_is_not_read_as_the_token_table(made):
+    folder = made("llama", "ForCausalLM", tie_word_embeddings=False)
+    kept = load_file(folder / "model.safetensors")
+    del kept["model.embed_tokens.weight"]
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"missing model.embed_tokens.weight; download it again"):
+        load(folder)
 
 
 def test_activations_have_the_names_and_the_numbers_of_transformers():

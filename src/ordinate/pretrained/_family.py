@@ -24,6 +24,8 @@ from ordinate.pretrained.config_types import check_types
 Weight = Float[Tensor, "..."]
 LAYER_PLACEHOLDER = "{}"
 """Placeholder for the layer index in tensor names."""
+HEADS = ("head.weight", "masked.decoder.weight")
+"""Names of heads in Ordinate models whose token table is not tied to them."""
 CAUSAL: Mapping[type, bool] = {Decoder: True, Encoder: False, VisionTransformer: False}
 """The masks of these classes, as `is_causal` of config.json; an encoder-decoder, which has both, must not have it."""
 
@@ -118,7 +120,8 @@ class Family(ABC):
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
         names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes` or `ignored` (checkpoint
-        tensors to ignore) and `read_as` (another family for some settings).
+        tensors to ignore), `copies` (tensors that are tied to the token table) and `read_as` (another family for
+        some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -221,6 +224,15 @@ class Family(ABC):
     def stored_name(self, theirs: str, names: Collection[str]) -> str:
         """Return a tensor's name in a checkpoint with these names: without the prefix in those of the bare model."""
         return theirs if theirs in names else theirs.removeprefix(self.prefix)
+
+    def untied_rules(self, shape: Shape) -> list[TensorRule]:
+        """Return the tensor mappings that a model with a tied head would have without ties; none for other models."""
+        tied = shape.tie_embeddings and shape.head in ("next_token", "masked")
+        return self.all_rules(replace(shape, tie_embeddings=False)) if tied else []
+
+    def copies(self, shape: Shape) -> tuple[str, ...]:
+        """Return the names of tensors that are tied to the token table: a checkpoint may have one in its place."""
+        return tuple(name for rule in self.untied_rules(shape) if rule.ours in HEADS for name in rule.theirs)
 
     def all_rules(self, shape: Shape) -> list[TensorRule]:
         """Return the tensor mappings of all layers."""

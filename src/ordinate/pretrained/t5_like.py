@@ -31,6 +31,7 @@ from ordinate.pretrained.encoder_decoder_like import (
 LENGTH = 512
 MIXER = "softmax:variant.scale=1.0"
 HEAD = "lm_head.weight"
+TABLE, COPIES = "shared.weight", tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
 FEEDFORWARD_KINDS: Mapping[str, FeedForwardKind] = {
     **HF_ACTIVATIONS,
     **{f"gated-{name}": kind for name, kind in HF_GATES.items()},
@@ -85,7 +86,9 @@ class T5Like(EncoderDecoderLike):
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide from the tensor names whether the head is tied: config.json may claim so wrongly."""
         depth = config["num_layers"] if config["num_decoder_layers"] is None else config["num_decoder_layers"]
-        found = {"scale_decoder_outputs": self.scales(config), "tied": HEAD not in names}
+        # a checkpoint may have the head only of all that are tied
+        only = config.get("tie_word_embeddings") is not False and not {TABLE, *COPIES} & set(names)
+        found = {"scale_decoder_outputs": self.scales(config), "tied": HEAD not in names or only}
         return {**config, **found, "num_decoder_layers": depth}
 
     def architecture(self, shape: Shape) -> str:
@@ -153,8 +156,11 @@ class T5Like(EncoderDecoderLike):
             **special_tokens_config(full),
         }
 
+    def copies(self, shape: Shape) -> tuple[str, ...]:
+        return (*super().copies(shape), *COPIES)
+
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        rules = [TensorRule("tokens.weight", ("shared.weight",))]
+        rules = [TensorRule("tokens.weight", (TABLE,))]
         for side, last in (("encoder", 1), ("decoder", 2)):
             there, here = f"{side}.block.{{}}.layer", f"{side}.blocks.{{}}"
             inner = f"{there}.{last}.DenseReluDense"

@@ -45,7 +45,8 @@ _FOLDER = "ordinate.pretrained.families"
 SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id")
 TOKEN_KEYS = (*SPECIAL_TOKENS, "pad_token_id")
 # tensors that a checkpoint may have a second time
-TIED = ("tokens.weight", "masked.bias")
+TABLE = "tokens.weight"
+TIED = (TABLE, "masked.bias")
 Model = Backbone | EncoderDecoder | VisionTransformer
 
 
@@ -255,6 +256,7 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
     """Return the state dict, converted from checkpoint tensors; each is validated before use."""
     wanted, rules = model.state_dict(), family.all_rules(model.shape)
     names = {theirs: family.stored_name(theirs, tensors) for rule in rules for theirs in rule.theirs}
+    names |= _copied_table(family, model, tensors)
     missing = [theirs for theirs, name in names.items() if name not in tensors]
     need(
         not missing,
@@ -262,7 +264,7 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         f"missing {_some(missing)}",
         _class_remedy(family, model, "download it again"),
     )
-    _check_extra(family, model, tensors, set(names.values()))
+    _check_extra(family, model, tensors, names)
     state = {}
     for rule in rules:
         _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)
@@ -279,6 +281,14 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
     return state
 
 
+def _copied_table(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str, str]:
+    """Return the name of the token table, and of a tensor that is tied to it, if a checkpoint has only this one."""
+    tables = [rule.theirs[0] for rule in family.all_rules(model.shape) if rule.ours == TABLE]
+    lacking = [name for name in tables if family.stored_name(name, tensors) not in tensors]
+    copies = [family.stored_name(name, tensors) for name in family.copies(model.shape) if lacking]
+    return {name: copy for name in lacking for copy in copies if copy in tensors}
+
+
 def _class_remedy(family: Family, model: Model, usual: str) -> str:
     """Return what to do if config.json names a class with another head, or none; otherwise the usual remedy."""
     named, read = family.settings.get("architectures") or [], family.architecture(model.shape)
@@ -293,16 +303,18 @@ def _class_remedy(family: Family, model: Model, usual: str) -> str:
     return f"config.json names a {named[0]}, whose head is not supported: {hidden}"
 
 
-def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
+def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, names: Mapping[str, str]) -> None:
     ignored = family.ignored(model.shape) or ("\0",)
+    used = set(names.values())
     extra = [name for name in tensors if name not in used and not name.endswith(ignored)]
     usual = "check that config.json belongs to these weights"
     # a tied head, with its bias, or the embedding of one side, may be stored again beside what it is tied to
+    untied = {name for rule in family.untied_rules(model.shape) for name in rule.theirs}
     for rule in family.all_rules(model.shape):
         if rule.ours in TIED:
-            first, end = family.stored_name(rule.theirs[0], tensors), rule.ours.rpartition(".")[2]
+            first, end = names[rule.theirs[0]], rule.ours.rpartition(".")[2]
             extra = [name for name in extra if not (name.endswith(end) and _equal(tensors, name, first))]
-            if any(name.endswith(end) and _may_be_untied(family, model.shape, name) for name in extra):
+            if any(name.endswith(end) and name in untied for name in extra):
                 usual = f"if it differs from {first} on purpose, set tie_word_embeddings to false in config.json"
     need(
         not extra,
@@ -310,14 +322,6 @@ def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used:
         f"got unexpected {_some(extra)}",
         _class_remedy(family, model, usual),
     )
-
-
-def _may_be_untied(family: Family, shape: Shape, name: str) -> bool:
-    """Whether the model would read this tensor without ties."""
-    if not shape.tie_embeddings or shape.head not in ("next_token", "masked"):
-        return False
-    rules = family.all_rules(replace(shape, tie_embeddings=False))
-    return any(name in rule.theirs for rule in rules)
 
 
 def _equal(tensors: CheckpointTensors, name: str, other: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -79,6 +79,11 @@ class Marian(EncoderDecoderLike):
     def ignored(self, shape: Shape) -> tuple[str, ...]:
         # nothing is tied to a shared table then
         return (*self.ignored_suffixes, *(() if shape.tie_embeddings else ("shared.weight",)))
+
+    def copies(self, shape: Shape) -> tuple[str, ...]:
+        shared = cast(EncoderDecoderShape, shape).source_vocabulary is None
+        sides = ("encoder", "decoder") if shared else ()
+        return (*super().copies(shape), *(f"model.{side}.embed_tokens.weight" for side in sides))
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Take position tables that are stored, as transformers does."""
