@@ -130,7 +130,8 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             {"relative_attention_max_distance": 4},
             "half of it below relative_attention_max_distance; got 8 and 4",
         ),
-        ("mistral", {"sliding_window": 0}, r"sliding_window in config\.json must be above zero, or null; got 0"),
+        ("mistral", {"sliding_window": 0}, r"sliding_window in config\.json must be above 1, or null: .*; got 0"),
+        ("ministral", {"sliding_window": 1}, r"sliding_window .* 1, the cache of transformers keeps all .*; got 1"),
     ],
 )
 def test_a_number_that_does_not_fit_is_refused_by_its_name(family, config, match):

@@ -167,9 +167,9 @@ WINDOW_DEFAULTS: Mapping[str, Any] = {
 
 
 def need_window_size(window: int | None) -> None:
-    """Raise a ValueError unless a sliding window, if there is one, has a size above zero."""
-    must = "sliding_window in config.json must be above zero, or null"
-    need(window is None or window > 0, must, f"got {window}", "correct it, or download the file again")
+    """Raise a ValueError unless a sliding window, if there is one, has more than one token."""
+    must = "sliding_window in config.json must be above 1, or null: for 1, the cache of transformers keeps all tokens"
+    need(window is None or window > 1, must, f"got {window}", "correct it, or download the file again")
 
 
 def layer_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
