@@ -55,7 +55,9 @@ def special_tokens(config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]
     inside = {name: token for name, token in named.items() if token is not None and 0 <= token < vocabulary}
     came = config["eos_token_id"]
     listed = came if isinstance(came, list) else () if came is None else (came,)
-    ends = tuple(token for token in listed if 0 <= token < vocabulary)
+    ends = [token for token in listed if 0 <= token < vocabulary]
+    # the first of them is that of the texts which have to end
+    ends = tuple(sorted(ends, key=lambda token: token != _forced_end(config)))
     rules, first = _rules(config, ends, vocabulary), config.get("forced_bos_token_id")
     return {
         "start": inside.get("decoder_start_token_id"),
@@ -65,7 +67,7 @@ def special_tokens(config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]
         "first_token": first if first is not None and 0 <= first < vocabulary else None,
         # a token that is forced has probability 1 in any case
         "renormalize": bool(config.get("renormalize_logits")) and rules != NO_RULES,
-        "force_end": _forces_end(config, ends),
+        "force_end": _forced_end(config) in ends,
     }
 
 
@@ -81,10 +83,11 @@ def _rules(config: Mapping[str, Any], ends: Sequence[int], vocabulary: int) -> d
     return told | {"suppress_tokens": tuple(dict.fromkeys(never)), "min_length": least if ends else 0}
 
 
-def _forces_end(config: Mapping[str, Any], ends: Sequence[int]) -> bool:
-    """Whether the longest texts end with the end token; False too if they end with another one."""
+def _forced_end(config: Mapping[str, Any]) -> int | None:
+    """Return the token with which the longest texts end; None: any, or one of several."""
     forced = config.get("forced_eos_token_id")
-    return forced is not None and (forced if isinstance(forced, list) else [forced]) == list(ends[:1])
+    single = isinstance(forced, list) and len(forced) == 1
+    return forced[0] if single else None if isinstance(forced, list) else forced
 
 
 def _unapplied(config: Mapping[str, Any], shape: EncoderDecoderShape) -> str:
