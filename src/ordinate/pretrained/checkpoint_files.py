@@ -19,6 +19,7 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of the tensors that models compute with; others are quantised, or no weights."""
 ADAPTER = "adapter_config.json"
+"""With it, transformers loads another model, which the file names."""
 EARLY_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 HUB_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 

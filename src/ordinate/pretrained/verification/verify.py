@@ -88,7 +88,6 @@ def verify(
     own = "a model in Ordinate's own format has no other library to be compared with: save it with ordinate.save"
     early = 'add it, "model_type": "bert" for a BERT: files of early checkpoints lack it'
     need("model_type" in config, published, f"{folder} has none", own if "shape" in config else early)
-    # with it, transformers loads another model, which the file names
     whole = not (folder / ADAPTER).exists()
     need(whole, "a checkpoint must be a whole model", f"{folder} has {ADAPTER}", "merge the adapter, and save it")
     library = transformers_library()
