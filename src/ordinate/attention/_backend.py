@@ -310,8 +310,11 @@ def offset_bias_unsupported(call: AttentionCall) -> str | None:
 
 
 def few_head_pairs(call: AttentionCall, fewest: int) -> str | None:
-    """Return that a head has fewer query-key pairs than this, on a CPU; None if not."""
-    few = on_cpu(call.q) and math.prod(call.where.shape) < fewest
+    """Return that a head has fewer query-key pairs than this, on a CPU; None if not.
+
+    Not asked while torch.compile traces, which would compile for each such limit, and can trace no backend with one.
+    """
+    few = not torch.compiler.is_compiling() and on_cpu(call.q) and math.prod(call.where.shape) < fewest
     return f"other ways are faster with fewer than {fewest} query-key pairs in a head" if few else None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int, Real
@@ -79,7 +80,7 @@ class Geometry:
             window: sliding window, the token itself included [tokens].
             device: device of the positions.
         """
-        need_counts(tokens=tokens, cached=cached)
+        _need_sizes(tokens=tokens, cached=cached)
         pos = torch.arange(cached + tokens, device=device)[None, :, None]
         # without a cache queries and keys share one tensor, which is then checked once
         own = pos[:, cached:] if cached else pos
@@ -88,7 +89,7 @@ class Geometry:
     @classmethod
     def full(cls, tokens: int, *, window: int | None = None, device: torch.device | str | None = None) -> "Geometry":
         """Bidirectional attention: each token attends to all tokens, or to those less than `window` away."""
-        need_counts(tokens=tokens)
+        _need_sizes(tokens=tokens)
         pos = torch.arange(tokens, device=device)[None, :, None]
         return cls(pos, pos, window=window, consecutive=True)
 
@@ -101,7 +102,7 @@ class Geometry:
             keys: number of keys.
             real: padding mask of the keys: True at tokens, False at padding.
         """
-        need_counts(queries=queries, keys=keys)
+        _need_sizes(queries=queries, keys=keys)
         if real is not None:
             need_mask("real", real, "batch, keys")
         q_pos, k_pos = (torch.arange(n, device=None if real is None else real.device) for n in (queries, keys))
@@ -284,7 +285,7 @@ class Geometry:
 
     def next_tokens(self, tokens: int) -> "Geometry":
         """Return the geometry of the next `tokens` of each row: positions continue from its last key not padding."""
-        need_counts(tokens=tokens)
+        _need_sizes(tokens=tokens)
         need(self.shape[1] > 0, "a continuation needs at least one key", "got none", "build a first geometry")
         last, document = self.k_pos[:, -1:], None
         if self.k_document is not None:
@@ -296,6 +297,11 @@ class Geometry:
         pos = last + torch.arange(1, tokens + 1, device=last.device)[None, :, None]
         own = {"q_pos": pos, "k_pos": pos, "q_document": document, "k_document": document}
         return changed(self, **own, is_causal=True, start=0, continues=(self.k_pos, pos))
+
+
+def _need_sizes(**counts: Any) -> None:
+    """Raise unless these are counts; the symbolic sizes of torch.export are."""
+    need_counts(**{name: count for name, count in counts.items() if not isinstance(count, torch.SymInt)})
 
 
 def _bounds(part: slice, size: int) -> tuple[int, int]:

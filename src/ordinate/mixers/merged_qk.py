@@ -34,7 +34,7 @@ class MergedQKState(MixerState):
         need(
             self.k.shape[:2] == k.shape[:2],
             "cached and new keys need the same batch size and heads",
-            f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
+            lambda: f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
             "use the state with the batch and the mixer that returned it",
         )
         return MergedQKState(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))

@@ -178,7 +178,10 @@ def check_geometry(ids: Ids, where: Geometry) -> None:
     need(
         where.shape == (ids.shape[1], ids.shape[1]) and where.batch_size in (1, ids.shape[0]),
         "the geometry must have the new tokens as queries and as keys",
-        f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.batch_size} rows for ids of {tuple(ids.shape)}",
+        lambda: (
+            f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.batch_size} rows for ids of "
+            f"{tuple(ids.shape)}"
+        ),
         "build it for these tokens only; the cache adds the past",
     )
 
@@ -187,8 +190,8 @@ def need_ids(name: str, ids: Ids, table: nn.Embedding) -> None:
     """Raise unless these are token ids of the table's vocabulary, on its device."""
     need_tensor(name, ids)
     need_device(name, ids, "the model", table.weight)
-    shape = tuple(ids.shape)
-    need(ids.ndim == 2, f"{name} need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
+    axes, came = f"{name} need the axes (batch, tokens)", lambda: f"got {tuple(ids.shape)}"
+    need(ids.ndim == 2, axes, came, "add a batch axis: ids[None]")
     whole = ids.dtype in (torch.int32, torch.int64)
     need(whole, f"{name} must be int32 or int64", f"got {ids.dtype}", "pass what the tokenizer returns")
     # on a GPU the embedding itself checks them

@@ -211,7 +211,7 @@ class Encoder(Backbone, SavedModel):
         need(
             token_types.shape == ids.shape,
             "token_types needs the shape of ids",
-            f"got {tuple(token_types.shape)}",
+            lambda: f"got {tuple(token_types.shape)}",
             "give one per token",
         )
         return x + self.kinds(token_types)

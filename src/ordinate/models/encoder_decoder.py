@@ -178,7 +178,7 @@ class EncoderDecoder(nn.Module, SavedModel):
         need(
             memory.batch_size == target.shape[0],
             "each target needs one source",
-            f"got {target.shape[0]} targets and {memory.batch_size} sources",
+            lambda: f"got {target.shape[0]} targets and {memory.batch_size} sources",
             "give memory.select_rows(rows)",
         )
         seen = where if cache is None else cache.with_past(where)

@@ -122,8 +122,8 @@ class MultiHeadAttention(AttentionProjections):
 
     def _check_tokens(self, name: str, x: Tokens) -> None:
         need_vectors(name, x, "batch, tokens, width")
-        came = f"got {tuple(x.shape)}"
-        need(x.shape[2] == self.width, f"{name} must be {self.width} columns wide", came, "project it to that width")
+        must, came = f"{name} must be {self.width} columns wide", lambda: f"got {tuple(x.shape)}"
+        need(x.shape[2] == self.width, must, came, "project it to that width")
 
 
 def _cross(x: Tokens, context: Context | KVCache) -> Geometry:

@@ -114,12 +114,13 @@ def _check(name: str, mask: Tensor, shapes: dict[str, tuple[int, ...]]) -> None:
         f"got {mask.dtype}",
         f"convert it: {name}.bool()",
     )
-    need(
-        any(tuple(mask.shape) == shape for shape in shapes.values()),
-        f"{name} must have the shape {' or '.join(f'{axes} = {shape}' for axes, shape in shapes.items())}",
-        lambda: f"got {tuple(mask.shape)}",
-        "check batch_first and the order of its axes",
-    )
+    # under torch.compile a symbolic size cannot be formatted, so the message is made on failure only
+    if not any(tuple(mask.shape) == shape for shape in shapes.values()):
+        known = " or ".join(f"{axes} = {shape}" for axes, shape in shapes.items())
+        came = tuple(mask.shape)
+        raise ValueError(
+            f"{name} must have the shape {known}; got {came}; check batch_first and the order of its axes"
+        )
 
 
 def _readable(mask: Tensor) -> bool:

@@ -144,7 +144,7 @@ class VisionShape(Shape):
         need(
             (rows * self.patch[0], columns * self.patch[1]) == (height, width) and min(rows, columns) > 0,
             f"patches of {self.patch[0]} by {self.patch[1]} pixels must cover an image",
-            f"got {height} by {width} pixels",
+            lambda: f"got {height} by {width} pixels",
             "resize or crop it",
         )
         return rows, columns
@@ -263,13 +263,13 @@ class VisionTransformer(LayerStack, SavedModel):
         """Raise unless these are images for this model, on its device; return rows and columns of patches."""
         need_tensor("images", images)
         need_device("images", images, "the model", self.patches.weight)
-        came, channels = tuple(images.shape), self.vision.channels
+        channels = self.vision.channels
         need(
-            images.ndim == 4 and came[1] == channels,
+            images.ndim == 4 and images.shape[1] == channels,
             f"images need the axes (batch, {channels} channels, height, width)",
-            f"got {came}",
+            lambda: f"got {tuple(images.shape)}",
             "add or order its axes",
         )
         floating = images.is_floating_point()
         need(floating, "pixels must be floating-point numbers", f"got {images.dtype}", "scale them: x / 127.5 - 1")
-        return self.vision.patch_grid(came[2], came[3])
+        return self.vision.patch_grid(images.shape[2], images.shape[3])

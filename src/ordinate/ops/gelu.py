@@ -32,5 +32,8 @@ def _plain_tanh(x: Numbers) -> Numbers:
 
 
 def _fits(x: Numbers) -> bool:
+    # not under torch.compile, which would compile for each limit of the sizes
+    if torch.compiler.is_compiling():
+        return False
     enough = x.dtype in (torch.float32, torch.bfloat16) and x.numel() >= scan.MIN_ELEMENTS and x.is_contiguous()
     return enough and are_plain(x) and not is_observed(x) and build.unavailable_reason("gelu") is None

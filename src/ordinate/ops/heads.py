@@ -34,7 +34,7 @@ def repeat_for_heads(table: Float[Tensor, "g *rest"], heads: int) -> Float[Tenso
     need(
         heads % groups == 0,
         "the number of heads must be a multiple of the rows of the table",
-        f"got {groups} rows for {heads} heads",
+        lambda: f"got {groups} rows for {heads} heads",
         "build the scheme with the model's heads and kv_heads",
     )
     return table.repeat_interleave(heads // groups, 0)

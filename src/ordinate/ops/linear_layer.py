@@ -26,7 +26,8 @@ def linear(
     accumulated in float32, in C++ where it can be built (`ordinate.ops.native`). Memory bandwidth is the limit then.
     Many vectors are multiplied by oneDNN where it is faster than PyTorch's BLAS (`ordinate.ops.matmul`).
     """
-    if not x.is_cpu:
+    # torch.compile, which has its own choice, would compile for each limit of the sizes that is asked for here
+    if not x.is_cpu or torch.compiler.is_compiling():
         return nn.functional.linear(x, weight, bias)
     if _few(x, weight, bias) and build.unavailable_reason("linear") is None:
         return multiply(x.reshape(-1, x.shape[-1]), weight, bias).unflatten(0, x.shape[:-1])

@@ -42,13 +42,12 @@ class PlacedWithBias(Placed):
     Args:
         scheme: the sum of a scheme and an `AddedBias`, the last of its parts.
         where: the geometry.
-        queries: which queries of the tensor they are.
-        keys: which keys.
+        cuts: the queries and keys that a block has of the tensor, those that a block of it has of these, and so on.
     """
 
-    def __init__(self, scheme: Scheme, where: Geometry, queries: range, keys: range) -> None:
+    def __init__(self, scheme: Scheme, where: Geometry, *cuts: tuple[slice, slice]) -> None:
         super().__init__(scheme, where)
-        self._queries, self._keys = queries, keys
+        self._cuts = cuts
 
     @property
     def bias(self) -> Bias:
@@ -57,13 +56,13 @@ class PlacedWithBias(Placed):
 
     def block(self, queries: slice, keys: slice | None = None) -> "PlacedWithBias":
         """Bind the scheme and the tensor to a block of the queries and keys."""
-        columns = self._keys if keys is None else self._keys[keys]
-        return PlacedWithBias(self.scheme, self.where.block(queries, keys), self._queries[queries], columns)
+        cut = queries, slice(None) if keys is None else keys
+        return PlacedWithBias(self.scheme, self.where.block(queries, keys), *self._cuts, cut)
 
     def _sum(self) -> Bias:
-        rows, columns = (slice(part.start, part.stop) for part in (self._queries, self._keys))
-        last = cast(AddedBias, cast(Sum, self.scheme).members[-1])
-        own, added = self.scheme.bias(self.where), last.given[:, :, rows, columns]
+        own, added = self.scheme.bias(self.where), cast(AddedBias, cast(Sum, self.scheme).members[-1]).given
+        for rows, columns in self._cuts:
+            added = added[:, :, rows, columns]
         return added if own is None else own + added
 
 
@@ -78,9 +77,12 @@ def place_with_bias(scheme: Scheme, where: Geometry, added: Bias) -> Placed:
     Raises:
         ValueError: a bias for other numbers of queries and keys.
     """
-    came = f"got {tuple(added.shape)} for {where.shape[0]} queries and {where.shape[1]} keys"
-    need(tuple(added.shape[2:]) == where.shape, "an added bias needs a number for each pair", came, "expand it")
+    need(
+        tuple(added.shape[2:]) == where.shape,
+        "an added bias needs a number for each pair",
+        lambda: f"got {tuple(added.shape)} for {where.shape[0]} queries and {where.shape[1]} keys",
+        "expand it",
+    )
     # the positions may be consecutive, but the sum is no function of the offset
     at = scheme.at(changed(where, consecutive=False))
-    queries, keys = (range(tokens) for tokens in where.shape)
-    return PlacedWithBias(Sum(scheme, AddedBias(torch.as_tensor(added))), at.where, queries, keys)
+    return PlacedWithBias(Sum(scheme, AddedBias(torch.as_tensor(added))), at.where)

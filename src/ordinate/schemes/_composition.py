@@ -264,11 +264,10 @@ class HeadGroups(Composition):
 
     def _shares(self, x: Tensor) -> tuple[Tensor, ...]:
         parts = len(self.parts)
-        came = f"got {x.shape[1]} heads for {parts} schemes"
         need(
             x.shape[1] % parts == 0,
             "the number of schemes must divide the numbers of query and key heads",
-            came,
+            lambda: f"got {x.shape[1]} heads for {parts} schemes",
             "use more key heads",
         )
         return x.tensor_split(parts, 1)

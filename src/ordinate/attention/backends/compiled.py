@@ -32,13 +32,16 @@ class Compiled(Backend):
         """Reject eager calls, other devices, biases that depend on more than the offset, dropout, small inputs."""
         if not torch.compiler.is_compiling():
             return "the call is not inside torch.compile"
+        if torch.compiler.is_exporting():
+            return "an exported program has operations of PyTorch only"
         if not on_cpu(call.q):
             return "only CPUs are supported"
         if call.dropout:
             return "dropout is not supported"
-        if call.num_pairs < MIN_PAIRS:
+        reason = offset_bias_unsupported(call)
+        if reason is None and call.num_pairs < MIN_PAIRS:
             return f"there are fewer than {MIN_PAIRS} query-key pairs"
-        return offset_bias_unsupported(call)
+        return reason
 
     def run(self, call: AttentionCall) -> Outputs:
         """Call the C++ kernel as a custom operator, which torch.compile keeps whole."""

@@ -53,9 +53,10 @@ class RowBlocks(Backend):
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave short texts to the plain formula, until the memory of all their pairs counts."""
-        if not QUADRATIC_HOOKS & set(call.at.scheme.hooks) or call.num_pairs >= MANY_PAIRS:
+        if not QUADRATIC_HOOKS & set(call.at.scheme.hooks):
             return None
-        return few_head_pairs(call, MIN_CAUSAL_PAIRS if call.where.is_causal else MIN_OTHER_PAIRS)
+        few = few_head_pairs(call, MIN_CAUSAL_PAIRS if call.where.is_causal else MIN_OTHER_PAIRS)
+        return few if few and call.num_pairs < MANY_PAIRS else None
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""
