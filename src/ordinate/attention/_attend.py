@@ -20,7 +20,7 @@ from ordinate.core.shapes import (
     Values,
     WeightsAndSink,
 )
-from ordinate.core.tensors import autocasts, need_size, need_vectors, without_autocast
+from ordinate.core.tensors import autocasts, need_size, need_untraced, need_vectors, without_autocast
 from ordinate.schemes._scheme import Encoded, Placed
 
 BACKEND_VARIABLE = "ORDINATE_ATTENTION_BACKEND"
@@ -323,6 +323,7 @@ def _checked_call(
 
 
 def _check(q: Queries, k: Keys, v: Values, at: Placed) -> None:
+    need_untraced()
     for name, x in (("q", q), ("k", k), ("v", v)):
         need_vectors(name, x, "batch, heads, tokens, head width")
     if not isinstance(at, Placed):

@@ -13,7 +13,7 @@ from ordinate.core.devices import send
 from ordinate.core.html_display import beside, heatmap
 from ordinate.core.records import changed
 from ordinate.core.shapes import Visible
-from ordinate.core.tensors import need_documents, need_mask, need_positions, need_true
+from ordinate.core.tensors import need_documents, need_mask, need_positions, need_true, need_untraced
 
 PADDING = -1
 # most queries and keys of the picture of a geometry
@@ -162,7 +162,7 @@ class Geometry:
     def grid(cls, *sizes: int, device: torch.device | str | None = None) -> "Geometry":
         """Bidirectional attention over the patches of an image (rows, columns) or video (frames, rows, columns)."""
         need(bool(sizes), "a grid needs at least one axis", "got none", "give the numbers of rows and columns")
-        need_each_count("axis", sizes)
+        _need_sizes(**{f"axis {axis}": size for axis, size in enumerate(sizes)})
         axes = [torch.arange(size, device=device) for size in sizes]
         pos = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(1, -1, len(sizes))
         return cls(pos, pos)
@@ -301,6 +301,8 @@ class Geometry:
 
 def _need_sizes(**counts: Any) -> None:
     """Raise unless these are counts; the symbolic sizes of torch.export are."""
+    # there, a size is a tensor
+    need_untraced()
     need_counts(**{name: count for name, count in counts.items() if not isinstance(count, torch.SymInt)})
 
 

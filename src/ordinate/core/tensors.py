@@ -191,6 +191,18 @@ def need_true(condition: Tensor, must: str, came: str | Callable[[], str], remed
         torch._assert_async(condition, must)
 
 
+def need_untraced() -> None:
+    """Raise a ValueError inside torch.jit.trace: what is chosen by values and sizes would be fixed in its graph.
+
+    That is the legacy exporter of torch.onnx too.
+    """
+    if not torch.compiler.is_compiling() and torch.jit.is_tracing():
+        raise ValueError(
+            "ways to compute are chosen by values and sizes, which torch.jit.trace would fix for all later inputs; "
+            "got a call inside of it; use torch.export.export, with dynamic_shapes for other lengths"
+        )
+
+
 def has_free_values(x: Tensor) -> bool:
     """Whether values can be read without waiting for a device: on a CPU, and where there are any to read."""
     return on_cpu(x) and not torch.compiler.is_compiling() and has_values(x)

@@ -10,7 +10,7 @@ from ordinate.attention._attend import attend, attend_with_weights
 from ordinate.attention._backend import ScoreOptions
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
-from ordinate.core.tensors import need_tensor
+from ordinate.core.tensors import need_tensor, need_untraced
 from ordinate.models.attention_scheme import attention_scheme
 from ordinate.models.torch_masks import AttentionMask, AttentionSizes
 from ordinate.schemes._added_bias import place_with_bias
@@ -181,6 +181,7 @@ class DropInAttention(nn.MultiheadAttention):
         )
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        need_untraced()
         axes = (
             "tokens, width" if getattr(query, "ndim", 3) == 2 else "batch, tokens, width in the order of batch_first"
         )

@@ -36,6 +36,7 @@ from ordinate.core.tensors import (
     need_tensor,
     need_tokens,
     need_true,
+    need_untraced,
     need_vectors,
 )
 from ordinate.ops.blocks import offset_geometry
@@ -175,6 +176,7 @@ class Scheme(FastForms):
 
     def at(self, where: Geometry) -> "Placed":
         """Bind the scheme to a geometry. Do so once per forward pass; all layers share the result."""
+        need_untraced()
         if not isinstance(where, Geometry):
             came = type(where).__name__
             raise TypeError(f"a scheme is bound to a Geometry; got {came}; build one: Geometry.causal(n)")
