@@ -135,3 +135,20 @@ def test_the_matrix_of_a_layer_whose_forward_was_replaced():
     weight, bias = weight_and_bias(layer)
     torch.testing.assert_close(weight, 2 * layer.weight)
     torch.testing.assert_close(bias, 2 * layer.bias)
+
+
+def test_the_matrix_of_a_quantised_layer_which_has_no_parameters():
+    class Quantised(nn.Module):
+        in_features = 5
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("held", torch.arange(-5, 10, dtype=torch.int8).view(3, 5))
+
+        def forward(self, x):
+            return x @ self.held.to(x.dtype).mT / 8 + 1
+
+    layer = Quantised()
+    weight, bias = weight_and_bias(layer)
+    assert torch.equal(weight, layer.held / 8)
+    assert torch.equal(bias, torch.ones(3))

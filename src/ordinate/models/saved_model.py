@@ -6,7 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
+import torch
 from safetensors.torch import load_model, save_model
+from torch import nn
 
 from ordinate.core.atomic_files import write_json
 from ordinate.core.checks import need, reading
@@ -39,13 +41,16 @@ class SavedModel:
         """Write model.safetensors and config.json, with the name of the class, to a folder; it is made if necessary.
 
         Raises:
-            ValueError: a scheme or mixer that cannot be written as text, such as a class defined inside a function.
+            ValueError: a scheme or mixer that cannot be written as text, such as a class defined inside a function;
+                weights that a model of this shape does not have, as parametrisations and pruning make them, or
+                without values.
         """
         folder, model = Path(folder), cast(Any, self)
         for name in model.shape.SPECS:
             spec = getattr(model.shape, name)
             if spec is not None:
                 spec.check_writable()
+        _need_own_weights(model)
         folder.mkdir(parents=True, exist_ok=True)
         save_model(model, str(folder / WEIGHTS))
         write_json(folder / CONFIG, {"architectures": [type(self).__name__], "shape": asdict(model.shape)})
@@ -107,6 +112,29 @@ class SavedModel:
             text = CARD_TEXT.format(name=type(self).__name__, source=repository)
             (Path(folder) / CARD).write_text(text, encoding="utf-8")
             return str(hub.upload_folder(repo_id=repository, folder_path=folder, **upload))
+
+
+def _need_own_weights(model: Any) -> None:
+    """Raise a ValueError unless a new model of the same shape can read the weights of this one."""
+    # the constructor draws a seed
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        wanted = _named_weights(type(model)(model.shape))
+    found = _named_weights(model)
+    unlike = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    must, remedy = (
+        "a saved model has the weights of its shape",
+        "remove what has changed them, such as a parametrisation",
+    )
+    need(not unlike, must, f"got others: {', '.join(unlike[:3])}", f"{remedy}, pruning or sharing, first")
+    empty = any(x.is_meta for x in model.state_dict().values())
+    need(not empty, "weights must have values to be saved", "got some on the meta device", "load a state dict first")
+
+
+def _named_weights(model: nn.Module) -> dict[str, tuple[str, torch.Size]]:
+    """By the name of each weight: the first name of the same tensor, and its shape."""
+    first: dict[int, str] = {}
+    weights = model.state_dict(keep_vars=True)
+    return {name: (first.setdefault(id(x), name), x.shape) for name, x in weights.items()}
 
 
 def _local_folder(source: str | Path, local_files_only: bool, revision: str | None) -> Path:

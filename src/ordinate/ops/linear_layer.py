@@ -48,7 +48,7 @@ def weight_and_bias(layer: nn.Module) -> tuple[Float[Tensor, "outer inner"], Flo
     """Return the matrix W and the bias b of a layer that computes x W^T + b.
 
     A module in the place of `torch.nn.Linear` may compute more than its `weight` says, as an adapter (LoRA) does. Its
-    matrix is what it makes of the unit vectors.
+    matrix is what it makes of the unit vectors. One without parameters, as a quantised layer is, takes float32.
 
     Args:
         layer: a linear layer, or a module in its place, with `in_features`.
@@ -56,7 +56,8 @@ def weight_and_bias(layer: nn.Module) -> tuple[Float[Tensor, "outer inner"], Flo
     plain = type(layer).forward in (nn.Linear.forward, Linear.forward) and "forward" not in vars(layer)
     if isinstance(layer, nn.Linear) and plain:
         return layer.weight, layer.bias
-    like = next(x for x in layer.parameters() if x.is_floating_point())
+    floats = (x for x in layer.parameters() if x.is_floating_point())
+    like = next(floats, torch.empty(0, dtype=torch.float32, device="cpu"))
     unit = torch.eye(cast(int, layer.in_features), dtype=like.dtype, device=like.device)
     bias = layer(torch.zeros_like(unit[:1]))
     return (layer(unit) - bias).mT, bias[0]
