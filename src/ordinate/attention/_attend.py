@@ -270,6 +270,15 @@ def _call(
         raise TypeError("attend takes q, k and v; got queries and keys that are encoded; call attend_encoded")
     _check(q, k, v, at)
     encoded = at.encode_all(q, k)
+    # kernels in C++ do not look at bounds
+    need(
+        encoded.q.shape[:3] == q.shape[:3]
+        and encoded.k.shape[:3] == k.shape[:3]
+        and encoded.q.shape[3] == encoded.k.shape[3],
+        "a scheme must encode queries and keys to one head width, and keep all of them",
+        lambda: f"{type(at.scheme).__name__} made {tuple(encoded.q.shape)} and {tuple(encoded.k.shape)}",
+        "correct its encode_query and encode_key",
+    )
     return _checked_call(encoded.q, encoded.k, v, at, _scale(scale, q), dropout, score_options)
 
 

@@ -18,7 +18,7 @@ from ordinate.core.devices import on_cpu, on_gpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visible, Weights, WeightsAndSink
-from ordinate.core.tensors import has_free_values, need_vectors
+from ordinate.core.tensors import has_free_values, need_scores, need_vectors
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.sdpa import largest_entry
@@ -272,7 +272,9 @@ def attention_scores(call: AttentionCall, confine: Callable[[Weights], Weights] 
     own = scheme.score(q, k, call.where)
     product = (q @ k.mT if own is None else own) * call.scale
     scored = call.score_options.apply_softcap(product if confine is None else confine(product))
-    for bias in (call.at.bias, scheme.content_bias(q, k, call.where)):
+    content = scheme.content_bias(q, k, call.where)
+    need_scores("content_bias", scheme, content, call.where.shape)
+    for bias in (call.at.bias, content):
         if bias is not None:
             scored = scored + bias
     return scored if confine is None else confine(scored)

@@ -10,6 +10,7 @@ from ordinate.attention._backend import AttentionCall, confine_nonfinite
 from ordinate.core.devices import on_cpu
 from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
+from ordinate.core.tensors import need_scores
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.sdpa import distrusted_reason, sdpa
@@ -122,6 +123,7 @@ def _mask(call: AttentionCall) -> torch.Tensor | None:
     # without the hook keys need no copy
     if "content_bias" in call.at.scheme.hooks:
         content = call.at.scheme.content_bias(call.q, repeat_keys(call.k, call.q.shape[1]), call.where)
+        need_scores("content_bias", call.at.scheme, content, call.where.shape)
     if content is not None:
         hidden = ~call.where.visible[:, None]
         mask = content if call.at.bias is None else content + call.at.bias

@@ -138,6 +138,17 @@ def need_size(name: str, scheme: Any, size: str, came: int) -> None:
         raise ValueError(f"this {kind} was built for {size} {made_for}; got {came} in {name}; build one for {came}")
 
 
+def need_scores(hook: str, scheme: Any, x: Any, size: tuple[int, int]) -> None:
+    """Raise unless what a hook of a scheme adds to scores is None, or numbers that broadcast to queries and keys."""
+    if x is None:
+        return
+    name = f"{hook} of {type(scheme).__name__}"
+    # a boolean matrix would be a mask to some ways to compute attention, and numbers to others
+    need_vectors(name, x, "batch or 1, heads or 1, queries, keys")
+    if not all(came in (1, wanted) for came, wanted in zip(x.shape[2:], size, strict=True)):
+        raise ValueError(f"{name} needs a number for each of {size} queries and keys; got {tuple(x.shape)}; give one")
+
+
 def need_supported_positions(name: str, pos: Tensor, axes: tuple[int, ...], *, integer_only: bool) -> None:
     """Raise unless the scheme called `name` supports this number of position axes, and fractions if given.
 

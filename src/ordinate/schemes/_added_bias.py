@@ -60,7 +60,7 @@ class PlacedWithBias(Placed):
         return PlacedWithBias(self.scheme, self.where.block(queries, keys), *self._cuts, cut)
 
     def _sum(self) -> Bias:
-        own, added = self.scheme.bias(self.where), cast(AddedBias, cast(Sum, self.scheme).members[-1]).given
+        own, added = self._bias_at(self.where), cast(AddedBias, cast(Sum, self.scheme).members[-1]).given
         for rows, columns in self._cuts:
             added = added[:, :, rows, columns]
         return added if own is None else own + added

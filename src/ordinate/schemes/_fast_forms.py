@@ -14,6 +14,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Positions
 from ordinate.ops.log_bias import LogBias
@@ -51,6 +52,15 @@ class FastForms(nn.Module):
     shift_invariant: bool
     """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
     _overridden: Mapping[str, frozenset[str]] = {form: frozenset() for form in FORMS}
+
+    def _need_declared(self) -> None:
+        """Raise unless a scheme with hooks declares `shift_invariant`, by which ways to compute are chosen."""
+        need(
+            isinstance(getattr(self, "shift_invariant", None), bool) or not self.hooks,
+            "a scheme must declare whether a shift of all positions changes nothing",
+            lambda: f"{type(self).__name__} does not",
+            "write shift_invariant = True, or False, in its class",
+        )
 
     def linear_bias(self, where: Geometry) -> Float[Tensor, "2 h"] | None:
         """Return the slopes of a bias that is linear in the distance: a faster way to compute it. None: it is not.

@@ -31,6 +31,7 @@ from ordinate.core.tensors import (
     has_free_values,
     has_values,
     need_positions_below,
+    need_scores,
     need_size,
     need_supported_positions,
     need_tensor,
@@ -186,6 +187,7 @@ class Scheme(FastForms):
             lambda: f"got start={where.start}",
             "count start from the first key",
         )
+        self._need_declared()
         where = self.remap_positions(where)
         self.check_positions(where.q_pos)
         if where.k_pos is not where.q_pos:
@@ -363,7 +365,13 @@ class Placed:
     @property
     def bias(self) -> Bias | None:
         """The position-only bias of the scores, for all queries and keys."""
-        return self.cached("bias", lambda: self.scheme.bias(self.where))
+        return self.cached("bias", lambda: self._bias_at(self.where))
+
+    def _bias_at(self, where: Geometry) -> Bias | None:
+        bias = self.scheme.bias(where)
+        need_scores("bias", self.scheme, bias, where.shape)
+        same = bias is None or bias.shape[2:] == where.shape
+        return bias if same else bias.expand(-1, -1, *where.shape)
 
     @property
     def mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
@@ -383,7 +391,7 @@ class Placed:
         where, (queries, keys) = self.where, self.where.shape
         if not (where.consecutive and depends_on_offsets(self.scheme)) or "bias" not in self.scheme.hooks:
             return None
-        bias = self.scheme.bias(offset_geometry(where, 0, queries + keys - 1))
+        bias = self._bias_at(offset_geometry(where, 0, queries + keys - 1))
         return None if bias is None else bias[0, :, 0]
 
     def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
