@@ -75,7 +75,8 @@ def backward(
         back = _WayBack(k[row, group], v[row, group], factors)
         for head in range(group * groups, (group + 1) * groups):
             scores = _Scores(back.keys, table[head], where, scale, row)
-            rows = _Rows.of(*(reversed_rows(x[row, head]) for x in (q, gradient, out)), sums.select(row, head))
+            queries, upstream, outputs = (reversed_rows(x[row, head]) for x in (q, gradient, out))
+            rows = _Rows.of(queries, upstream, outputs, sums.select(row, head))
             made = torch.empty_like(rows.queries)
             for block in reversed(cuts(row, head).query_blocks):
                 own = _Rows(*(x[block.reverse] for x in rows))
