@@ -14,7 +14,7 @@ CHECKS = {check.name: check for check in scheme_checks()}
 # the check, a scheme that it must catch, and how it says so
 TABLE = [
     ("padding_on_the_left_changes_nothing", bad.UsesMemoryIndices, "the row of 4 tokens"),
-    ("padding_on_the_left_changes_nothing", bad.MixesNeighbours, "finite"),
+    ("padding_on_the_left_changes_nothing", bad.MixesNeighbours, "padding of nan: off by"),
     ("padding_on_the_right_changes_nothing", bad.NormalisesByLongestSequence, "the row of 4 tokens"),
     ("padding_on_the_right_changes_nothing", bad.SeesFutureThroughMean, "finite"),
     ("padding_on_the_right_changes_nothing", bad.LearnedGainOfNaN, "the gradient of the parameter gain"),

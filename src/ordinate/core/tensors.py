@@ -167,6 +167,19 @@ def need_supported_positions(name: str, pos: Tensor, axes: tuple[int, ...], *, i
     )
 
 
+def need_bounded_positions(name: str, pos: Tensor) -> None:
+    """Raise unless the positions of the scheme called `name` are finite, and their differences fit into int64."""
+    if pos.dtype == torch.int64 and has_free_values(pos):
+        low, high = (int(x) for x in pos.aminmax())
+        must = f"{name} takes positions above -2^62 and up to 2^62, whose differences fit into int64"
+        need(low > -(2**62) and high <= 2**62, must, f"got {low} to {high}", "subtract a constant from all")
+    if pos.is_floating_point():
+        must, remedy = f"{name} takes finite positions", "give each token a finite position"
+        need_true(pos.isfinite().all(), must, "got NaN or infinity", remedy)
+        must, remedy = f"{name} takes positions from -2^62 to 2^62", "subtract a constant from all, or scale them"
+        need_true((pos.abs() <= 2**62).all(), must, "got positions beyond", remedy)
+
+
 def need_positions_below(name: str, pos: Tensor, length: int) -> None:
     """Raise unless all positions lie in 0 to `length` - 1, the table of the scheme called `name`."""
     low, high = pos.aminmax()

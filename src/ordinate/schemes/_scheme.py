@@ -28,15 +28,14 @@ from ordinate.core.shapes import (
     Weights,
 )
 from ordinate.core.tensors import (
-    has_free_values,
     has_values,
+    need_bounded_positions,
     need_positions_below,
     need_scores,
     need_size,
     need_supported_positions,
     need_tensor,
     need_tokens,
-    need_true,
     need_untraced,
     need_vectors,
 )
@@ -203,15 +202,7 @@ class Scheme(FastForms):
         # reading a tensor value would cause a graph break under torch.compile; in eager mode it only costs time
         if not pos.numel() or torch.compiler.is_compiling() or not has_values(pos):
             return
-        if pos.dtype == torch.int64 and has_free_values(pos):
-            low, high = (int(x) for x in pos.aminmax())
-            must = f"{name} takes positions above -2^62 and up to 2^62, whose differences fit into int64"
-            need(low > -(2**62) and high <= 2**62, must, f"got {low} to {high}", "subtract a constant from all")
-        if pos.is_floating_point():
-            must, remedy = f"{name} takes finite positions", "give each token a finite position"
-            need_true(pos.isfinite().all(), must, "got NaN or infinity", remedy)
-            must, remedy = f"{name} takes positions from -2^62 to 2^62", "subtract a constant from all, or scale them"
-            need_true((pos.abs() <= 2**62).all(), must, "got positions beyond", remedy)
+        need_bounded_positions(name, pos)
         if self.max_length is not None:
             self.check_length(pos)
 

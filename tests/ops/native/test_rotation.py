@@ -177,9 +177,7 @@ def test_it_can_be_switched_off(calls, monkeypatch):
 
 def test_a_sign_that_is_lost_is_noticed(monkeypatch):
     turn = rotation.rotate
-    monkeypatch.setattr(
-        rotation, "rotate", lambda *given, interleaved, back: turn(*given, interleaved=interleaved, back=False)
-    )
+    monkeypatch.setattr(rotation, "rotate", lambda *given, back, **others: turn(*given, back=False, **others))
     turning, x = wave(1, 1, 3, 4, "half"), torch.randn(1, 2, 3, 8)
     assert turning.apply(x, False).equal(plainly(turning, x))
     assert not turning.apply(x, True).equal(plainly(turning, x, True))
