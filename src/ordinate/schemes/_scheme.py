@@ -307,8 +307,7 @@ class Placed:
                 this tensor. A rotation is computed into it; other encodings are copied. None: memory of their own.
 
         Raises:
-            ValueError: `into` has another shape or dtype than the encoded keys, or the memory of these keys, or
-                gradients are enabled.
+            ValueError: `into` is unlike the encoded keys, or shares memory with them, or gradients are enabled.
         """
         for name, x in (("q", q), ("k", k)):
             self._need_encodable(name, x, self.where.q_pos)
@@ -361,8 +360,7 @@ class Placed:
     def _bias_at(self, where: Geometry) -> Bias | None:
         bias = self.scheme.bias(where)
         need_scores("bias", self.scheme, bias, where.shape)
-        same = bias is None or bias.shape[2:] == where.shape
-        return bias if same else bias.expand(-1, -1, *where.shape)
+        return bias if bias is None or bias.shape[2:] == where.shape else bias.expand(-1, -1, *where.shape)
 
     @property
     def mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
