@@ -49,6 +49,38 @@ def test_a_decoder_with_a_scheme_is_one_graph_as_on_a_gpu(part):
     compile_each("cuda", *NAMES[part::PARTS])
 
 
+# one with loops over tokens, which are unrolled for each length, and those with autograd functions that are traced
+MIXERS = ("rwkv4", "linear", "performer", "gated_deltanet")
+MIXED = """
+import sys
+import torch
+from ordinate import Decoder, Shape
+
+for name in sys.argv[1:]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Decoder(Shape(vocabulary=50, width=32, layers=1, heads=2, mixer=name, scheme="none"))
+    learned = [x for x in model.parameters() if x.requires_grad]
+    # aot_eager alone has other strides than it expects after softplus
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager_decomp_partition")
+    for tokens in (24, 25):
+        ids = torch.randint(0, 50, (2, tokens))
+        losses = [run(ids).square().sum() for run in (model, compiled)]
+        assert torch.allclose(*losses, rtol=1e-4), name
+        both = (torch.autograd.grad(loss, learned, allow_unused=True) for loss in losses)
+        for x, y in zip(*both):
+            assert x is None or torch.allclose(x, y, rtol=1e-3, atol=1e-3 * x.abs().max()), name
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_decoder_with_a_mixer_is_one_graph_at_each_length(mixer):
+    command = [sys.executable, "-W", "ignore", "-c", MIXED, mixer]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 # with kernels in Triton
 KERNELS = ("none", "rope", "t5", "alibi", "kerple", "fire", "toeplitz", "shaw", "transformer_xl", "deberta", "music")
 # the graphs are traced, and nothing of them is computed

@@ -1,6 +1,7 @@
 """Causal linear attention in chunks: time and memory are linear in the sequence length."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -100,10 +101,7 @@ class _Chunks(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         q, k, v, peaks, *before = ctx.saved_tensors
         plain = in_one(lambda q, k, v, start: _plain_chunks(q, k, v, start, peaks))
-
-        def fast(*upstream: Tensor | None) -> tuple[Tensor, ...]:
-            return _gradients((q, k, v, peaks), before, *upstream)
-
+        fast = partial(_gradients, (q, k, v, peaks), before)
         # the first of the states is an input
         return *gradients(fast, plain, (q, k, v, before[0]), grad_outputs), None
 

@@ -7,6 +7,7 @@ formula, which is differentiated twice, part by part, so that a formula in block
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,12 +79,14 @@ def _is_batched(gradient: Tensor | None) -> bool:
 
 def in_one(function: Callable[..., Tensor | Sequence[Tensor | None]]) -> Formula:
     """Formula in one part, from a function that returns the outputs."""
+    return partial(_whole, function)
 
-    def formula(inputs: Tensors, upstream: Tensors) -> Iterable[tuple[Tensors, Tensors]]:
-        made = function(*inputs)
-        return [((made,) if isinstance(made, Tensor) else made, upstream)]
 
-    return formula
+def _whole(
+    function: Callable[..., Tensor | Sequence[Tensor | None]], inputs: Tensors, upstream: Tensors
+) -> Iterable[tuple[Tensors, Tensors]]:
+    made = function(*inputs)
+    return [((made,) if isinstance(made, Tensor) else made, upstream)]
 
 
 def untraceable(x: Tensor) -> str | None:

@@ -8,6 +8,7 @@ forward and backward.
 """
 
 import math
+import operator
 from functools import partial
 from typing import Any
 
@@ -164,7 +165,8 @@ def _read(
 
 def _parts(k: Channels) -> list[tuple[slice, int]]:
     """Split the sequence into segments, and give the number of equal chunks of each segment."""
-    batch, tokens, channels = k.shape
+    # numbers of their own in each graph of torch.compile, which unrolls the loops over segments and tokens
+    batch, tokens, channels = (operator.index(size) for size in k.shape)
     numbers = max(1, batch * channels)
     # on other devices the overhead of a step exceeds its arithmetic: one segment, as many chunks as useful
     on_cpu = k.device.type == "cpu"
