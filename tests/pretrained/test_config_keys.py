@@ -12,6 +12,8 @@ from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.feedforward import GATED
 from ordinate.pretrained import verify
 from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, activation_name
+from ordinate.pretrained.checkpoint_files import CheckpointTensors
+from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.pretrained.config_types import OPTIONAL
 from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import family_of, load, save
@@ -352,6 +354,15 @@ def test_a_size_that_no_tensor_can_have_is_refused_by_its_name(family, head, key
         )
         with pytest.raises(ValueError, match=f"{key} in config.json must fit the weights; got {size}; they have no"):
             load(folder)
+
+
+def test_a_ratio_of_sizes_may_be_a_fraction(made):
+    tensors = CheckpointTensors(made("dinov2", ""))
+    # as that of Swin, which transformers runs and probes read
+    check_sizes({"mlp_ratio": 2.5}, tensors)
+    for ratio, says in ((float("nan"), "fit the weights"), (1e9, "fit the weights"), ("2", "be a number")):
+        with pytest.raises(ValueError, match=f"mlp_ratio in config.json must {says}"):
+            check_sizes({"mlp_ratio": ratio}, tensors)
 
 
 def test_the_rotated_channels_of_a_gptj_and_the_layers_without_windows_are_numbers():

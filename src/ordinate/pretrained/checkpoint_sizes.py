@@ -22,9 +22,11 @@ DIMENSIONS = frozenset(
      "decoder_ffn_dim", "encoder_ffn_dim", "decoder_attention_heads",
      "encoder_attention_heads", "rotary_dim", "width", "hidden", "heads", "kv_heads", "head_width", "vocabulary",
      "source_vocabulary", "source_heads", "source_kv_heads", "source_hidden", "embedding_width", "num_channels",
-     "num_register_tokens", "mlp_ratio", "pooler_output_size", "embedding_size", "conv_kernel_size", "conv_groups"}
+     "num_register_tokens", "pooler_output_size", "embedding_size", "conv_kernel_size", "conv_groups"}
 )  # fmt: skip
-SIZES = LAYERS | DIMENSIONS
+# quotients of two sizes, which may be fractions
+RATIOS = frozenset({"mlp_ratio"})
+SIZES = LAYERS | DIMENSIONS | RATIOS
 """Keys whose values are checked."""
 
 
@@ -36,7 +38,8 @@ def check_sizes(config: Mapping[str, Any], tensors: CheckpointTensors) -> None:
         tensors: the tensors; only their shapes are read.
 
     Raises:
-        ValueError: a size that is no whole number, or larger than the tensors allow; a list longer than that.
+        ValueError: a size that is no whole number, a ratio that is no number, one larger than the tensors allow, or a
+            list longer than that.
     """
     shapes = tensors.shapes()
     largest = max((size for shape in shapes for size in shape), default=0)
@@ -48,8 +51,9 @@ def check_sizes(config: Mapping[str, Any], tensors: CheckpointTensors) -> None:
         what = f"{limit} tensors" if name in LAYERS else f"no dimension above {limit}"
         # one number for each stage in hierarchical models
         for size in value if isinstance(value, list) else () if value is None else (value,):
-            whole = isinstance(size, int) and not isinstance(size, bool)
-            need(whole, f"{name} in {CONFIG} must be a whole number", f"got {_shown(size)}", remedy)
+            kinds, kind = ((int, float), "number") if name in RATIOS else ((int,), "whole number")
+            fits = isinstance(size, kinds) and not isinstance(size, bool)
+            need(fits, f"{name} in {CONFIG} must be a {kind}", f"got {_shown(size)}", remedy)
             need(size <= limit, f"{name} in {CONFIG} must fit the weights", f"got {size}; they have {what}", remedy)
     for name, length in _lists(config):
         need(
