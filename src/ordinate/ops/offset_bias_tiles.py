@@ -20,17 +20,10 @@ from torch import Tensor
 
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
+from ordinate.ops import offset_bias_attention
 from ordinate.ops.blocks import QueryBlock
 from ordinate.ops.matmul import has_narrow_vectors
-from ordinate.ops.offset_bias_attention import (
-    LOG2E,
-    ROWS,
-    Dropout,
-    Factors,
-    RowSums,
-    head_cuts,
-    reversed_rows,
-)
+from ordinate.ops.offset_bias_attention import LOG2E, Dropout, Factors, RowSums, head_cuts, reversed_rows
 
 # keys of a tile
 TILE = 512
@@ -139,7 +132,7 @@ class _Scores:
 
     def __init__(self, keys: _KeyTiles, table: Tensor, where: Geometry, scale: float, row: int) -> None:
         self.keys, self.table, self.scale = keys, table * LOG2E, scale * LOG2E
-        self.where, self.row, self.room = where, row, table.new_empty(ROWS * TILE)
+        self.where, self.row, self.room = where, row, table.new_empty(offset_bias_attention.ROWS * TILE)
 
     def __call__(self, queries: Tensor, tile: QueryBlock) -> Float[Tensor, "rows keys"]:
         """Return the scores of a tile, which those of the next one overwrite."""
@@ -165,7 +158,8 @@ class _WayBack:
     def __init__(self, keys: Tensor, values: Tensor, factors: Factors | None) -> None:
         self.held, self.factors = keys.contiguous(), factors
         # zeros behind each row: where rows overlap by one column more, a column has the pairs of one offset
-        self.room, self.ones = keys.new_zeros(ROWS, TILE + ROWS + SPARE), keys.new_ones(1, ROWS)
+        rows = offset_bias_attention.ROWS
+        self.room, self.ones = keys.new_zeros(rows, TILE + rows + SPARE), keys.new_ones(1, rows)
         self.keys, self.values, self.to_keys, self.to_values = (
             _KeyTiles(x) for x in (keys, values, torch.zeros_like(keys), torch.zeros_like(values))
         )

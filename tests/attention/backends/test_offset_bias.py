@@ -27,7 +27,6 @@ def _small(monkeypatch):
     # blocks smaller than the sequences, and no lower limit on sequences
     monkeypatch.setattr(blocks, "ROWS", 5)
     monkeypatch.setattr(blocks, "KEYS", 5)
-    monkeypatch.setattr(offset_bias_tiles, "ROWS", 5)
     monkeypatch.setattr(offset_bias_tiles, "TILE", 4)
     monkeypatch.setattr(offset_bias_tiles, "DIAGONAL", 3)
     monkeypatch.setattr(offset_bias, "MIN_PAIRS", 0)
@@ -106,8 +105,9 @@ def test_strided_inputs_give_the_same_result():
 
 
 @pytest.mark.parametrize("where", [Geometry.causal(300, cached=20), Geometry.full(320)], ids=str)
-@pytest.mark.parametrize("type", TYPES[:3])
-def test_keys_of_negligible_weight_are_skipped(type, where, monkeypatch):
+@pytest.mark.parametrize(("type", "tiles"), [*((type, False) for type in TYPES[:3]), (torch.float32, True)])
+def test_keys_of_negligible_weight_are_skipped(type, tiles, where, monkeypatch):
+    monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda: tiles)
     monkeypatch.setattr(blocks, "ROWS", 50)
     scheme = Alibi(heads=4)
     q, k, v = random_qkv(where, batch=1, dtype=type)
@@ -188,7 +188,7 @@ def test_a_wrong_gradient_of_tiles_is_detected(mutant, tiled, monkeypatch):
 
 
 def test_keys_with_all_the_weight_leave_no_gradient(tiled, monkeypatch):
-    for name, size in (("ROWS", 256), ("TILE", 512), ("DIAGONAL", 64)):
+    for name, size in (("TILE", 512), ("DIAGONAL", 64)):
         monkeypatch.setattr(offset_bias_tiles, name, size)
     monkeypatch.setattr(blocks, "ROWS", 256)
     where = Geometry.causal(700)
@@ -206,6 +206,7 @@ def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
 
     assert timed(["t5@offset_bias", "t5@no such backend"]) == ["t5@offset_bias"]
     is_green.cache_clear()
+    monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda: False)
     monkeypatch.setattr(blocks, "_add_diagonals", lambda sums, slope, block: None)
     assert timed(["t5@offset_bias"]) == []
     assert "not timed: t5 by offset_bias: gradient of the scheme" in capsys.readouterr().out
