@@ -36,17 +36,17 @@ for name in sys.argv[2:]:
 """
 
 
-def compile_each(kind, *names):
-    # without the check of types that the other tests run under, as a user has it
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, kind, *names]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+def assert_it_ends_well(program, *words, **environment):
+    """Run a program, which asserts, without the check of types that the other tests run under, as a user has it."""
+    command = [sys.executable, "-W", "ignore", "-c", program, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_decoder_with_a_scheme_is_one_graph_as_on_a_gpu(part):
-    compile_each("cuda", *NAMES[part::PARTS])
+    assert_it_ends_well(PROGRAM, "cuda", *NAMES[part::PARTS])
 
 
 # one with loops over tokens, which are unrolled for each length, and those with autograd functions that are traced
@@ -76,9 +76,7 @@ for name in sys.argv[1:]:
 @pytest.mark.extended
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_a_decoder_with_a_mixer_is_one_graph_at_each_length(mixer):
-    command = [sys.executable, "-W", "ignore", "-c", MIXED, mixer]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert_it_ends_well(MIXED, mixer)
 
 
 # with kernels in Triton
@@ -119,7 +117,5 @@ for name in sys.argv[1:]:
 @pytest.mark.parametrize("part", range(2))
 def test_the_graph_of_a_decoder_has_the_triton_kernels_and_nothing_that_waits(part):
     # chosen by name on the CPU, where the interpreter makes them available
-    environment = os.environ | {"TRITON_INTERPRET": "1", "ORDINATE_ATTENTION_BACKEND": "triton"}
-    command = [sys.executable, "-W", "ignore", "-c", TRACED, *KERNELS[part::2]]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    named = {"TRITON_INTERPRET": "1", "ORDINATE_ATTENTION_BACKEND": "triton"}
+    assert_it_ends_well(TRACED, *KERNELS[part::2], **named)
