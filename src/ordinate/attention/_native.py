@@ -63,7 +63,8 @@ def native_workspace(call: AttentionCall, *, of_pairs: bool = False) -> int:
         with torch.no_grad():
             laid = table.contiguous()
             cut = not of_pairs and k.shape[2] > attention.ROWS
-            span = _span(q, k, laid, call.where, call.scale if cut else None)
+            scoring = attention.Scoring(call.scale, call.score_options.softcap)
+            span = _span(q, k, laid, call.where, scoring if cut else None)
             return table, laid, q, k, v, span, attention.documents_of(call.where, q.shape[0])
 
     peak, rest = peak_and_rest(prepared, call.where.shape[0])
@@ -149,7 +150,7 @@ class _Native(torch.autograd.Function):
         ctx.where, ctx.scoring = where, scoring
         # of the keys of one block few could be left out
         cut = bias is None and k.shape[2] > attention.ROWS
-        ctx.span = _span(q, k, table, where, scoring.scale if cut else None)
+        ctx.span = _span(q, k, table, where, scoring if cut else None)
         weights = table.new_zeros(sizes) if with_weights else None
         scoring = scoring._replace(sinks=sinks, bias=None if bias is None else bias.expand(sizes), weights=weights)
         out, softmax, lost = attention.forward(q, k, v, table, where, scoring, ctx.span, learned)
@@ -198,12 +199,15 @@ def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formu
     return in_one(attend)
 
 
-def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float | None) -> KeyRanges:
-    """Return the range of keys of each block of queries, without keys of negligible weight if the scale is given."""
+def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scoring: attention.Scoring | None) -> KeyRanges:
+    """Return the range of keys of each block of queries, without keys of negligible weight if `scoring` is given."""
     cuts = [block.keys for block in query_blocks(where, attention.ROWS)]
     sides = [x.start for x in cuts], [x.stop for x in cuts]
     ends = [torch.tensor(side, device=q.device).expand(*q.shape[:2], -1) for side in sides]
-    found = None if scale is None else relevant_keys(q, k, table, where, scale, attention.ROWS)
+    if scoring is None:
+        return ends[0].contiguous(), ends[1].contiguous()
+    capped = scoring.softcap is not None
+    found = relevant_keys(q, k, table, where, scoring.scale, attention.ROWS, capped=capped)
     if found is None:
         return ends[0].contiguous(), ends[1].contiguous()
     return found[0].maximum(ends[0]), found[1].minimum(ends[1])

@@ -8,29 +8,31 @@ from torch import Tensor
 
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Keys, OffsetTable, Queries
+from ordinate.ops.score_bounds import ScoreBounds
 
 # for each block of queries the first key of non-negligible weight, and the end of their range
 KeyRanges = tuple[Int[Tensor, "b h blocks"], Int[Tensor, "b h blocks"]]
 # skipped keys together weigh at most this share of the machine epsilon: 2^-26 in float32
 SKIPPED_SHARE = 1 / 8
-# numbers per step: temporaries of a step stay in the processor's cache
-STEP = 2**17
-# keys of a group whose weights together bound those of a row from below
-GROUP = 64
+# neighbouring keys whose norms are averaged
+SPREADS = (1, 16)
+# entries of a table that are skipped or kept together
+FEW = 16
+# of the largest score: more than norms and scores are rounded by
+MARGIN = 1e-3
 
 
 def relevant_keys(
-    q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float, size: int
+    q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float, size: int, *, capped: bool = False
 ) -> KeyRanges | None:
     """Return the first key and the end of those with a non-negligible weight for some query of each block.
 
-    A score is at most |q| max|k| scale (Cauchy-Schwarz) plus the bias. All keys at distance d or more on one side
-    together weigh at most exp(|q| max|k| scale + L[d]), with L[d] = log sum over e >= d of exp(bias[e]). The query's
-    own key, which is visible, weighs exp(s + bias[0]), and the last whole group of m keys before it at least
-    m exp(mean of their scores), since an exponential is convex; in packed texts, where a group may belong to another
-    text, only the own key counts. Distant keys can be skipped once their bound is below eps / 8 of one of these, or
-    eps / 16 on each of two sides: a quarter of the rounding error of the row, eps / 2, with eps = 2^-23 in float32. A
-    soft cap shrinks differences of scores, so the bounds hold for capped scores, too.
+    A score is at most |q| |k| scale (Cauchy-Schwarz) plus the bias. All keys at distance d or more on one side
+    together weigh at most exp(|q| K scale + L[d]), with L[d] = log sum over e >= d of exp(bias[e]) and K = max|k|;
+    or, with a slightly larger L, a mean of near norms. All keys together weigh at least what `ScoreBounds` says.
+    Distant keys can be skipped once their bound is below eps / 8 of it, or eps / 16 on each of two sides: a quarter
+    of the rounding error of the row, eps / 2, with eps = 2^-23 in float32. A soft cap shrinks differences of scores
+    from the largest possible one, so the bounds hold for capped scores, too, if K = max|k|.
 
     Args:
         q: queries.
@@ -39,6 +41,7 @@ def relevant_keys(
         where: the geometry.
         scale: multiplies q.k.
         size: queries per block.
+        capped: whether scores have a soft cap.
 
     Returns:
         Both for each block of each head of each sequence; None: no key can be skipped.
@@ -49,39 +52,54 @@ def relevant_keys(
     if where.start + queries != keys:
         return None
     share = math.log(SKIPPED_SHARE / (1 if where.is_causal else 2) * torch.finfo(table.dtype).eps)
-    behind, ahead, near = table.logcumsumexp(1), table.flip(1).logcumsumexp(1), table[:, own]
-    # the farthest that a window leaves
-    reach = max(own, keys - 1) if where.window is None else where.window - 1
-    farthest = behind[:, max(own - reach, 0)]
-    if not where.is_causal:
-        farthest = farthest.minimum(ahead[:, max(keys - 1 - where.start - reach, 0)])
-    if not bool((farthest - near < share).any()):
+    if not bool((_farthest(table, where) - table[:, own] < share).any()):
         return None
-    least = _least_sums(q, k, table, where, scale) + share
-    least = _least_in_documents(least, where)
-    least = torch.nn.functional.pad(least, (0, -queries % size), value=math.inf).unflatten(2, (-1, size)).amin(-1)
+    bounds = ScoreBounds.of(q, k, table, where, scale)
+    bounds = bounds._replace(least=_least_in_documents(bounds.least + share, where))
+    # one side after the other: keys before and keys after the query
+    sides = (table,) if where.is_causal else (table, table.flip(1))
+    spreads = SPREADS[:1] if capped else SPREADS
+    behind, *ahead = (
+        torch.stack([_skipped(bounds, side, size, spread) for spread in spreads]).amax(0) for side in sides
+    )
     begins = torch.arange(0, queries, size, device=q.device)
     ends = (begins + size).clamp(max=queries)
-    first = (_count_below(behind, least) + begins - queries + 1).clamp(0, keys - 1)
-    stop = (len(table[0]) - _count_below(ahead, least) + ends - queries).clamp(max=keys)
-    return first.contiguous(), stop.maximum(first + 1).contiguous()
+    first = (behind + begins - queries + 1).clamp(0, keys - 1)
+    stop = len(table[0]) - ahead[0] + ends - queries if ahead else first.new_full(first.shape, keys)
+    return first.contiguous(), stop.clamp(max=keys).maximum(first + 1).contiguous()
 
 
-def _least_sums(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Float[Tensor, "b h i"]:
-    """Return the log of a lower bound of each query's sum of weights, less its greatest score without a bias."""
-    # squared norms of float16 overflow
-    q, k = (x.float() if x.dtype == torch.float16 else x for x in (q, k))
-    groups, type, own = q.shape[1] // k.shape[1], table.dtype, where.shape[0] - 1 + where.start
-    longest = torch.linalg.vector_norm(k, dim=-1).amax(-1)[:, :, None, None]
-    grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, where.start :]
-    highest = (torch.linalg.vector_norm(grouped, dim=-1).to(type) * longest * abs(scale)).flatten(1, 2)
-    step = GROUP * max(1, STEP // max(1, GROUP * math.prod(q.shape[:2]) * q.shape[3]))
-    sums = own_scores(grouped, mine, scale, step).to(type).flatten(1, 2) + table[:, own, None]
-    if where.q_document is None:
-        mean_score = group_scores(grouped, mine, scale, step).to(type).flatten(1, 2)
-        sums = sums.maximum(mean_score + _group_bias(table, own, where.shape[0]))
-    # margin for the rounding of norms and scores, in the dtype of q
-    return sums - highest - max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
+def _farthest(table: OffsetTable, where: Geometry) -> Float[Tensor, " h"]:
+    """Return the bias of the farthest key that a window leaves, the lower of both sides."""
+    queries, keys = where.shape
+    own = queries - 1 + where.start
+    reach = max(own, keys - 1) if where.window is None else where.window - 1
+    farthest = table[:, max(own - reach, 0)]
+    return farthest if where.is_causal else farthest.minimum(table[:, max(keys - 1 - where.start - reach, 0)])
+
+
+def _skipped(bounds: ScoreBounds, table: OffsetTable, size: int, spread: int) -> Int[Tensor, "b h blocks"]:
+    """Count the first entries of the table that are negligible for all queries of each block.
+
+    A group of `spread` consecutive keys weighs no more than as many keys of norm K with the greatest bias of the
+    group. Where only some keys of a group are skipped, these weigh no more than the whole group, whose other keys are
+    at most `spread` - 1 and nearer: as many entries fewer are skipped.
+
+    Args:
+        bounds: `least` is the log of the weight from which on keys are not negligible.
+        table: bias by offset, that of the farthest key first.
+        size: queries per block.
+        spread: keys of a group.
+    """
+    highest = bounds.reach * bounds.largest_norm(spread)
+    least = (bounds.least - highest - MARGIN * highest).nan_to_num(-math.inf, math.inf, -math.inf)
+    least = torch.nn.functional.pad(least, (0, -least.shape[2] % size), value=math.inf)
+    least = least.unflatten(2, (-1, size)).amin(-1)
+    greatest = table if spread == 1 else torch.nn.functional.max_pool1d(table, 2 * spread - 1, 1, spread - 1)
+    # sums of a few entries first, since PyTorch's logcumsumexp is slow
+    few = torch.nn.functional.pad(greatest, (0, -greatest.shape[1] % FEW), value=-math.inf)
+    sums = few.unflatten(1, (-1, FEW)).logsumexp(2).logcumsumexp(1)
+    return (FEW * _count_below(sums, least) - spread + 1).clamp(min=0)
 
 
 def _least_in_documents(least: Float[Tensor, "b h i"], where: Geometry) -> Float[Tensor, "b h i"]:
@@ -101,45 +119,3 @@ def _count_below(sums: Float[Tensor, "h offsets"], least: Float[Tensor, "b h blo
     """Count the increasing sums of each head that are below each number."""
     found = torch.searchsorted(sums, least.transpose(0, 1).flatten(1).contiguous())
     return found.unflatten(1, (len(least), -1)).transpose(0, 1)
-
-
-def own_scores(
-    q: Float[Tensor, "b g r i d"], k: Float[Tensor, "b g 1 i d"], scale: float, step: int
-) -> Float[Tensor, "b g r i"]:
-    """Return the scaled product of each query with its own key in float32, a step at a time."""
-    pairs = zip(q.split(step, 3), k.split(step, 3), strict=True)
-    return torch.cat([(a * b).float().sum(-1) * scale for a, b in pairs], -1)
-
-
-def group_scores(
-    q: Float[Tensor, "b g r i d"], k: Float[Tensor, "b g 1 i d"], scale: float, step: int
-) -> Float[Tensor, "b g r i"]:
-    """Return the mean score of each query with the last whole group of keys up to its own; -inf if there is none.
-
-    The group of query i ends (i + 1) mod `GROUP` keys before it.
-
-    Args:
-        q: queries.
-        k: the keys of these queries, in groups of `GROUP` from the first on.
-        scale: multiplies products.
-        step: queries at a time, a multiple of `GROUP`.
-    """
-    lone, groups = min(GROUP - 1, q.shape[3]), q.shape[3] // GROUP
-    found = [q.new_full((*q.shape[:3], lone), -math.inf, dtype=torch.float32)]
-    if groups:
-        whole = k[..., : groups * GROUP, :]
-        # the queries from the last of a group on see it
-        for asked, held in zip(q[..., lone:, :].split(step, 3), whole.split(step, 3), strict=True):
-            means = held.float().unflatten(3, (-1, GROUP)).mean(4)
-            products = asked.float() * means.repeat_interleave(GROUP, 3)[..., : asked.shape[3], :]
-            found.append(products.sum(-1) * scale)
-    return torch.cat(found, -1)
-
-
-def _group_bias(table: OffsetTable, own: int, queries: int) -> Float[Tensor, "h i"]:
-    """Return for each query the log of the size of its group (see `group_scores`) plus the mean bias of its keys."""
-    if own < 2 * GROUP - 2:
-        return table.new_full((len(table), queries), -math.inf)
-    means = table[:, own - 2 * GROUP + 2 : own + 1].unfold(1, GROUP, 1).mean(-1).flip(1)
-    behind = torch.arange(1, queries + 1, device=table.device) % GROUP
-    return math.log(GROUP) + means[:, behind]

@@ -132,9 +132,13 @@ def has_wide_vectors() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-def has_narrow_vectors() -> bool:
-    """Whether PyTorch uses AVX2: vectors of 256 bits; other processors than x86 have other names."""
-    return torch.backends.cpu.get_cpu_capability() == "AVX2"
+def blas_is_fast() -> bool:
+    """Whether PyTorch's BLAS, Intel's MKL, is nearly as fast as the processor: with AVX2, or AVX-512 on Intel's.
+
+    Other processors than x86 have other names of their vectors, and another BLAS.
+    """
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return vectors == "AVX2" or (vectors == "AVX512" and not onednn_is_faster())
 
 
 def has_512_bit_units() -> bool:

@@ -1,12 +1,12 @@
-"""The backward pass of attention with a bias by offset in tiles that stay in the cache: float32 with AVX2.
+"""The backward pass of attention with a bias by offset in tiles that stay in the cache, in float32.
 
     S = q k^T scale + table,   P = 2^(S - largest) / total,   dS = P (g v^T - g.o)
 
 The largest score and the denominator of each query, and its output o, are those of the forward pass, as in
 FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135). Whole rows (`ordinate.ops.offset_bias_attention`)
 take two matrices of 256 rows and all keys, of 4 MB for 4096 keys, which leave the cache between two steps.
-Tiles stay there, and PyTorch's BLAS multiplies into memory that is used again. With AVX-512 oneDNN multiplies whole
-rows faster.
+Tiles stay there, and PyTorch's BLAS multiplies into memory that is used again. With AVX-512 on AMD's processors
+oneDNN multiplies whole rows faster.
 
 PyTorch's attention subtracts the same g.o, and errors are as small as its own; whole rows sum it from P and g v^T.
 """
@@ -22,7 +22,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
 from ordinate.ops import offset_bias_attention
 from ordinate.ops.blocks import QueryBlock
-from ordinate.ops.matmul import has_narrow_vectors
+from ordinate.ops.matmul import blas_is_fast
 from ordinate.ops.offset_bias_attention import LOG2E, Dropout, Factors, RowSums, head_cuts, reversed_rows
 
 # keys of a tile
@@ -36,7 +36,7 @@ SPARE = 8
 
 def is_faster(q: Queries) -> bool:
     """Whether tiles are faster than whole rows here."""
-    return q.dtype == torch.float32 and has_narrow_vectors()
+    return q.dtype == torch.float32 and blas_is_fast()
 
 
 def backward(

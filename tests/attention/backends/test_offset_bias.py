@@ -35,8 +35,8 @@ def _small(monkeypatch):
 
 @pytest.fixture
 def tiled(monkeypatch):
-    """The backward pass of float32 takes tiles, as on a processor with AVX2."""
-    monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda: True)
+    """The backward pass of float32 takes tiles, as on a processor where BLAS is fast."""
+    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: True)
 
 
 @pytest.mark.covering(1)
@@ -49,7 +49,7 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type,
         pytest.skip("this build of PyTorch has no oneDNN")
     monkeypatch.setattr(matmul, "onednn_is_faster", lambda: engine.startswith("onednn"))
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda: engine.startswith("onednn"))
-    monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda: engine == "tiles")
+    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: engine == "tiles")
     monkeypatch.setattr(matmul, "has_512_bit_units", lambda: engine.endswith("units"))
     where = GEOMETRIES[geometry](17)
     assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, dtype=type))
@@ -60,7 +60,7 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type,
 @pytest.mark.parametrize("width", [1, 8, 24])
 @pytest.mark.parametrize("tokens", [5, 63, 129])
 def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width, tiles, monkeypatch):
-    monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda: tiles)
+    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: tiles)
     for geometry, name in (("causal", "none"), ("window", "alibi"), ("left", "t5"), ("cross", "t5")):
         where = GEOMETRIES[geometry](tokens)
         assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, width=width, dtype=torch.float32))
@@ -107,7 +107,7 @@ def test_strided_inputs_give_the_same_result():
 @pytest.mark.parametrize("where", [Geometry.causal(300, cached=20), Geometry.full(320)], ids=str)
 @pytest.mark.parametrize(("type", "tiles"), [*((type, False) for type in TYPES[:3]), (torch.float32, True)])
 def test_keys_of_negligible_weight_are_skipped(type, tiles, where, monkeypatch):
-    monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda: tiles)
+    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: tiles)
     monkeypatch.setattr(blocks, "ROWS", 50)
     scheme = Alibi(heads=4)
     q, k, v = random_qkv(where, batch=1, dtype=type)
@@ -138,15 +138,15 @@ def test_a_shifted_diagonal_of_the_gradient_is_detected(monkeypatch):
         assert_agrees("offset_bias", t5(), where, *random_qkv(where, dtype=torch.float64))
 
 
-def test_tiles_are_taken_by_float32_with_avx2_alone(monkeypatch):
+def test_tiles_are_taken_by_float32_where_blas_is_fast_alone(monkeypatch):
     taken = []
     way_back = offset_bias_tiles.backward
     monkeypatch.setattr(
         offset_bias_tiles, "backward", lambda *given: taken.append(given[0].dtype) or way_back(*given)
     )
     where = Geometry.causal(9)
-    for vectors, expected in ((True, [torch.float32]), (False, [])):
-        monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda vectors=vectors: vectors)
+    for fast, expected in ((True, [torch.float32]), (False, [])):
+        monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda fast=fast: fast)
         for type in TYPES:
             q, k, v = random_qkv(where, dtype=type)
             attend(q, k, v, t5().to(type).at(where), backend="offset_bias").sum().backward()
@@ -206,7 +206,7 @@ def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
 
     assert timed(["t5@offset_bias", "t5@no such backend"]) == ["t5@offset_bias"]
     is_green.cache_clear()
-    monkeypatch.setattr(offset_bias_tiles, "has_narrow_vectors", lambda: False)
+    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: False)
     monkeypatch.setattr(blocks, "_add_diagonals", lambda sums, slope, block: None)
     assert timed(["t5@offset_bias"]) == []
     assert "not timed: t5 by offset_bias: gradient of the scheme" in capsys.readouterr().out

@@ -27,7 +27,7 @@ from ordinate.attention._triton_vectors import (
     vectors_without_configuration,
 )
 from ordinate.core.shapes import LogSumExp, Outputs
-from ordinate.ops.decay_cutoff import GROUP
+from ordinate.ops.score_bounds import GROUP
 from ordinate.ops.triton import operators, vector_operators
 from ordinate.ops.triton.availability import unavailable_reason
 from ordinate.ops.triton.tiles import TILES, device_class, most_channels, tiles

@@ -97,8 +97,7 @@ void score(const Job& job, const Piece<T>* q, const T* k, float* scores) {
   float found[2 * ROWS];
   for (Index r = 0; r < job.rows(); r += 2) {
     const Index count = min<Index>(2, job.rows() - r);
-    auto* const work = count == 1 ? products<1, ROWS, T> : products<2, ROWS, T>;
-    work(q + r * pieces, k, job.k.token, job.width, found);
+    products<ROWS>(count, q + r * pieces, k, job.k.token, job.width, found);
     for (Index i = 0; i < count; ++i) std::copy_n(found + i * ROWS, ROWS, scores + (r + i) * CHUNK);
   }
 }

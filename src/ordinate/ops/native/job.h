@@ -103,7 +103,7 @@ inline float exponential(float x) {
   p = p * rest + 1.6666665459e-1f;
   p = p * rest + 5.0000001201e-1f;
   p = p * (rest * rest) + rest + 1.f;
-  const float power = c10::bit_cast<float>(c10::bit_cast<int32_t>(p) + (c10::bit_cast<int32_t>(moved) << 23));
+  const float power = c10::bit_cast<float>(c10::bit_cast<uint32_t>(p) + (c10::bit_cast<uint32_t>(moved) << 23));
   return x > -87.f ? power : 0.f;
 }
 

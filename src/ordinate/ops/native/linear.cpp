@@ -26,8 +26,7 @@ void put(const Job& job, const Piece<T>* x, Index row) {
   float sums[2 * ROWS];
   for (Index v = 0; v < job.vectors; v += 2) {
     const Index count = min<Index>(2, job.vectors - v);
-    auto* const work = count == 1 ? products<1, ROWS, T> : products<2, ROWS, T>;
-    work(x + v * pieces, w, job.pitch, job.inner, sums);
+    products<ROWS>(count, x + v * pieces, w, job.pitch, job.inner, sums);
     for (Index i = 0; i < count; ++i)
       for (Index r = 0; r < ROWS; ++r) {
         const float added = bias ? static_cast<float>(bias[row + r]) : 0.f;

@@ -86,6 +86,16 @@ inline void products(const Piece<T>* x, const T* w, Index pitch, Index inner, fl
     for (Index r = 0; r < ROWS; ++r) to[v * ROWS + r] = total(sums[v][r]);
 }
 
+// the same for one or two vectors. Not by a pointer to one of both functions: GCC 12 tuned for processors of Intel then
+// always calls the one for two, which reads beyond a single vector
+template <Index ROWS, class T>
+inline void products(Index vectors, const Piece<T>* x, const T* w, Index pitch, Index inner, float* to) {
+  if (vectors == 1)
+    products<1, ROWS>(x, w, pitch, inner, to);
+  else
+    products<2, ROWS>(x, w, pitch, inner, to);
+}
+
 // sums += weights . rows, for PIECES pieces of each row, or for its last numbers, `left` of them; sums are unpacked
 template <Index PIECES, class T>
 inline void add_rows(const float* weights, const T* rows, Index pitch, Index count, float* sums, Index left = 0) {

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.shapes import Keys, Queries
-from ordinate.ops.decay_cutoff import GROUP, SKIPPED_SHARE
+from ordinate.ops.decay_cutoff import SKIPPED_SHARE
+from ordinate.ops.score_bounds import GROUP
 from ordinate.ops.triton.kernel import kernel, launch, matrix
 from ordinate.ops.triton.scores import INFINITY, Form, Structure, base, load_tile, tanh
 from ordinate.ops.triton.tiles import Tile
