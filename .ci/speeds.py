@@ -183,10 +183,12 @@ TABLES = {
     "study": study,
     "wkv": wkv,
 }
-# benchmarks whose results with AVX2 only are kept apart
-WEAKER = {"attention": "attention-avx2", "decoder": "decoder-avx2"}
-# those whose results without a compiler are kept apart
-UNCOMPILED = {"lengths": "lengths-uncompiled"}
+# results that are kept apart, and what their tables are called
+KEPT_APART = {
+    "attention": {"attention-avx2": "with AVX2", "attention-intel": "with AMX"},
+    "decoder": {"decoder-avx2": "with AVX2"},
+    "lengths": {"lengths-uncompiled": "without a compiler"},
+}
 # pages with another name than the benchmark, and the places of tables that are not their page's first
 PAGES = {
     "decoder": "attention.md",
@@ -202,11 +204,10 @@ def pages() -> Pages:
     made: Pages = {}
     for name, rows in TABLES.items():
         place, page = PLACES.get(name, "speeds"), DOCS / PAGES.get(name, f"{name}.md")
-        kept_apart = (WEAKER.get(name), f"{place} with AVX2"), (UNCOMPILED.get(name), f"{place} without a compiler")
-        for source, where in ((name, place), *kept_apart):
-            if source is not None:
-                path, about = newest(source)
-                made.setdefault(page, {})[where] = text(name, path, about, rows(about["results"]))
+        apart = {source: f"{place} {kind}" for source, kind in KEPT_APART.get(name, {}).items()}
+        for source, where in {name: place, **apart}.items():
+            path, about = newest(source)
+            made.setdefault(page, {})[where] = text(name, path, about, rows(about["results"]))
     return made
 
 

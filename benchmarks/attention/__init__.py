@@ -26,6 +26,7 @@ from benchmarks.harness.saving import save
 from benchmarks.harness.timing import in_turns, stepped
 from benchmarks.harness.workload import TYPES, Row
 from ordinate.attention._attend import BACKENDS
+from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
 
 CURVE = ("t5@", BASE, "sdpa, bias as a tensor, learned", "x-transformers, relative bias", "transformers, T5")
 Goals = dict[str, tuple[float | None, ...]]
@@ -112,6 +113,15 @@ def instructions() -> str:
     """Return the kind of processor that the goals depend on: AVX512 or AVX2."""
     found = torch.backends.cpu.get_cpu_capability()
     return found if found in TARGETS else "AVX2"
+
+
+def suffix() -> str:
+    """Return what the name of results ends with, by the kind of processor, so that no kind overwrites another's."""
+    if instructions() == "AVX2":
+        return "-set-to-avx2" if torch.cpu.get_capabilities().get("avx512_f") else "-avx2"
+    if has_512_bit_units():
+        return ""
+    return "-zen4" if onednn_is_faster() else "-intel"
 
 
 def groups(quick: bool, goals: Targets) -> list[Group]:
@@ -233,4 +243,4 @@ def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     results["curve"] = curve(quick)
     print(f"\n{time.perf_counter() - began:.0f} s; *: goal missed, or error larger than PyTorch's")
     if keep:
-        print(save("attention" if kind == "AVX512" else "attention-avx2", results))
+        print(save(f"attention{suffix()}", results))
