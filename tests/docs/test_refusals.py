@@ -19,7 +19,7 @@ def refusals(monkeypatch):
 def test_a_refusal_is_in_the_table_with_its_reason(refusals):
     table = refusals.settings_table({name: refusals.TABLES["FIELDS"][name] for name in ("bert", "roberta", "gpt2")})
     assert "| `hidden_act` | `\"prelu\"` | bert, roberta | no hidden_act is named 'prelu' |" in table
-    assert "| `add_cross_attention` | `true` | bert, " in table
+    assert "| `add_cross_attention` | `true` | bert, roberta | add_cross_attention needs is_decoder |" in table
     assert "layer_norm_epsilon" not in table
 
 

@@ -82,10 +82,23 @@ def test_a_setting_has_the_outputs_that_it_has_in_transformers(family, config, f
     assert verify(tmp_path / "again", checks=["outputs"]).agrees
 
 
+@pytest.mark.parametrize("head", ["ForCausalLM", "", "ForTokenClassification"])
+def test_the_cross_attention_of_a_bert_is_left_out_with_a_warning(head, made, tmp_path):
+    folder = made("bert", head, is_decoder=True, add_cross_attention=True)
+    with pytest.warns(UserWarning, match="cross-attention is not loaded: it is used only together with an encoder"):
+        model = load(folder)
+    with pytest.warns(UserWarning, match="cross-attention is not loaded"):
+        agrees(folder)
+    save(model, tmp_path / "again", "bert")
+    agrees(tmp_path / "again")
+    with pytest.raises(ValueError, match=r"got unexpected .*crossattention\.output\.LayerNorm"):
+        load(made("bert", head, {"add_cross_attention": False}, is_decoder=True, add_cross_attention=True))
+
+
 def test_the_cross_attention_of_a_gpt2_is_left_out_with_a_warning(made, tmp_path):
     folder = made("gpt2", "ForCausalLM", add_cross_attention=True)
     with pytest.warns(
-        UserWarning, match="cross-attention is not loaded: GPT-2 uses it only together with an encoder"
+        UserWarning, match="cross-attention is not loaded: it is used only together with an encoder"
     ):
         model = load(folder)
     with pytest.warns(UserWarning, match="cross-attention is not loaded"):

@@ -18,11 +18,16 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
 )
 from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings, masked_logit_rules
 
 MIXER = "softmax:variant.bias=true"
+# parts of a layer that read the output of an encoder
+CROSS_ATTENTION = tuple(
+    f"crossattention.{part}.{kind}"
+    for part in ("self.query", "self.key", "self.value", "output.dense", "output.LayerNorm")
+    for kind in ("weight", "bias")
+)
 
 
 class BertLike(Family):
@@ -82,6 +87,9 @@ class BertLike(Family):
         masked = there and (not named or named[0] in classes)
         if named and named[0] in classes and not there:
             self.warning = f"config.json names a {named[0]}, but no tensor is of a masked-LM head: loaded without one"
+        if config["add_cross_attention"]:
+            told = "cross-attention is not loaded: it is used only together with an encoder"
+            self.warning = f"{self.warning}; {told}" if self.warning else told
         head = "masked" if masked else "pooler" if pooler else "none"
         return {**config, "head": head_classes(self.base_class).get(named[0] if named else "", head)}
 
@@ -124,7 +132,12 @@ class BertLike(Family):
         return (named | {"masked": self.masked_lm_class}).get(shape.head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
-        need_settings(self, config, add_cross_attention=False)
+        need(
+            config["is_decoder"] or not config["add_cross_attention"],
+            "add_cross_attention needs is_decoder",
+            "got is_decoder=False, which transformers does not run",
+            "set is_decoder in config.json, or load another checkpoint",
+        )
         activation, padding = activation_kind(config, "hidden_act"), self.padding(config)
         return EncoderShape(
             vocabulary=config["vocab_size"],
@@ -177,6 +190,9 @@ class BertLike(Family):
             "tie_word_embeddings": top.tie_embeddings,
             **head_settings(shape),
         }
+
+    def ignored(self, shape: Shape) -> tuple[str, ...]:
+        return (*self.ignored_suffixes, *(CROSS_ATTENTION if self.settings.get("add_cross_attention") else ()))
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here, table = f"{self.prefix}encoder.layer.{{}}", "blocks.{}", f"{self.prefix}embeddings"

@@ -60,7 +60,8 @@ class DecoderLike(Family):
                 bias=(*plain, "head") if biased else plain,
                 tie_embeddings=False,
             )
-        heads = {name for rule in self.rules(shape) if rule.ours == "head.weight" for name in rule.theirs}
+        stored = (rule.theirs[0] for rule in self.rules(shape) if rule.ours == "head.weight")
+        heads = {self.stored_name(name, names) for name in stored}
         # a tied head is there even in a checkpoint of the bare model
         if named != self.base_class or shape.tie_embeddings or heads & set(names):
             return shape
@@ -71,10 +72,13 @@ class DecoderLike(Family):
         if shape.head != "next_token" or not shape.tie_embeddings:
             return shape
         own = replace(shape, tie_embeddings=False)
-        named = {rule.ours: self.stored_name(rule.theirs[0], tensors) for rule in self.rules(own)}
-        table, head = named["tokens.weight"], named["head.weight"]
-        differs = table in tensors and head in tensors and not tensors[table].equal(tensors[head])
-        return own if differs else shape
+        named = {rule.ours: rule.theirs[0] for rule in self.rules(own)}
+        return own if self.differ(tensors, named["tokens.weight"], named["head.weight"]) else shape
+
+    def differ(self, tensors: Mapping[str, Tensor], *names: str) -> bool:
+        """Whether a checkpoint has two tensors with these names, and other numbers in one than in the other."""
+        first, second = (self.stored_name(name, tensors) for name in names)
+        return first in tensors and second in tensors and not tensors[first].equal(tensors[second])
 
     def write_config(self, shape: Shape) -> dict[str, Any]:
         padding = {"pad_token_id": shape.padding} if shape.head == "classes" else {}

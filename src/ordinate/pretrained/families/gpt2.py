@@ -60,7 +60,7 @@ class Gpt2(DecoderLike):
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Say that cross-attention is left out: transformers computes it only from the output of an encoder."""
         if config["add_cross_attention"]:
-            self.warning = "cross-attention is not loaded: GPT-2 uses it only together with an encoder"
+            self.warning = "cross-attention is not loaded: it is used only together with an encoder"
         return dict(config)
 
     def shape(self, config: Mapping[str, Any]) -> Shape:

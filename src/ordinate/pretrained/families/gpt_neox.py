@@ -1,6 +1,6 @@
 """GPT-NeoX."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need
@@ -16,6 +16,8 @@ from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import DEFAULT_THETA, rope_parameters, rope_spec, spec_to_rope_parameters
 
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
+# the head, and the name that transformers has for it now and writes as the first
+HEAD, LATER = "embed_out.weight", "lm_head.weight"
 
 
 class GptNeox(DecoderLike):
@@ -93,6 +95,10 @@ class GptNeox(DecoderLike):
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
+    def stored_name(self, theirs: str, names: Collection[str]) -> str:
+        later = theirs == HEAD and HEAD not in names and LATER in names
+        return LATER if later else super().stored_name(theirs, names)
+
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here, biased = "gpt_neox.layers.{}", "blocks.{}", shape.mixer_spec == BIASED
         rules = [
@@ -107,4 +113,4 @@ class GptNeox(DecoderLike):
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.dense_h_to_4h", bias=True),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.dense_4h_to_h", bias=True),
         ]
-        return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("embed_out.weight",))]
+        return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", (HEAD,))]

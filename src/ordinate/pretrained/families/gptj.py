@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
@@ -14,6 +16,9 @@ from ordinate.pretrained._family import (
 )
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import spec_to_rope_parameters
+
+
+TABLE, HEAD = "transformer.wte.weight", "lm_head.weight"
 
 
 class Gptj(DecoderLike):
@@ -96,11 +101,20 @@ class Gptj(DecoderLike):
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
+    def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
+        if self.differ(tensors, TABLE, HEAD):
+            # not tied, whatever config.json says
+            self.settings = {**self.settings, "tie_word_embeddings": False}
+        return shape
+
+    def copies(self, shape: Shape) -> tuple[str, ...]:
+        return (HEAD,) if self.settings.get("tie_word_embeddings") else ()
+
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "transformer.h.{}", "blocks.{}"
         parts = [f"{there}.attn.{part}_proj" for part in "qkv"]
         rules = [
-            TensorRule("tokens.weight", ("transformer.wte.weight",)),
+            TensorRule("tokens.weight", (TABLE,)),
             *linear_rules("norm", "transformer.ln_f", bias=True),
             *linear_rules(f"{here}.mixer_norm", f"{there}.ln_1", bias=True),
             *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=False),
@@ -109,5 +123,5 @@ class Gptj(DecoderLike):
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.fc_out", bias=True),
         ]
         head, bias = linear_rules("head", "lm_head", bias=True)
-        table = TensorRule(head.ours, ("transformer.wte.weight",))
+        table = TensorRule(head.ours, (TABLE,))
         return [*rules, table if self.settings.get("tie_word_embeddings") else head, bias]
