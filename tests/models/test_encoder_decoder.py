@@ -51,6 +51,8 @@ KINDS = {
         "scheme": "sinusoidal",
         "embedding_scale": 4.0,
     },
+    "norms after": {"norm_position": "res_post", "scheme": "t5"},
+    "norms around": {"norm_position": "peri", "norm": "layer"},
     "parallel": {"norm_position": "parallel", "scheme": "t5", "source_scheme": "alibi", "logit_bias": True},
     "shared": {"norm_position": "shared", "kv_heads": 2, "logit_scale": 0.25, "tie_embeddings": False},
     "of two sizes": {"source_layers": 1, "source_vocabulary": 13, "source_scheme": "concatenated"},

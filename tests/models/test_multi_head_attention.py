@@ -5,6 +5,7 @@ from ordinate import Geometry, attend
 from ordinate.attention._attend import explain
 from ordinate.attention._backend import ScoreOptions
 from ordinate.mixers._mixer import KVCache
+from ordinate.mixers._projections import AcrossHeadsNorm
 from ordinate.models.multi_head_attention import AttentionOptions, MultiHeadAttention
 from ordinate.schemes import T5, Alibi, Learned, NoPosition, Rope, Sum
 from ordinate.testing.backend import GEOMETRIES, random_qkv
@@ -13,6 +14,7 @@ VARIANTS = {
     "plain": AttentionOptions(),
     "bias": AttentionOptions(bias=True),
     "norms": AttentionOptions(qk_norm=True),
+    "norms of all heads": AttentionOptions(qk_norm=True, qk_norm_across=True, norm_eps=1e-3),
     "cap": AttentionOptions(softcap=2.0),
     "sinks": AttentionOptions(sinks=True),
     "narrow": AttentionOptions(head_width=6, scale=0.3),
@@ -48,8 +50,17 @@ def looped(module, x, context, where):
     projected = [y @ w.T + b for y, w, b in zip((x, context, context), weights, biases, strict=True)]
     if module.clip_qkv is not None:
         projected = [y.sign() * y.abs().minimum(torch.tensor(module.clip_qkv)) for y in projected]
+    if isinstance(module.q_norm, AcrossHeadsNorm):
+        norms = module.q_norm, module.k_norm
+        rows = [
+            y / (y.square().mean(-1, keepdim=True) + 1e-3).sqrt() * norm.weight
+            for y, norm in zip(projected, norms, strict=False)
+        ]
+        projected = [*rows, projected[2]]
     q, k, v = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected)
-    q, k = marks.encode_query(module.q_norm(q), where.q_pos), marks.encode_key(module.k_norm(k), where.k_pos)
+    if not isinstance(module.q_norm, AcrossHeadsNorm):
+        q, k = module.q_norm(q), module.k_norm(k)
+    q, k = marks.encode_query(q, where.q_pos), marks.encode_key(k, where.k_pos)
     bias, out = marks.bias(where), []
     for h in range(4):
         for i in range(x.shape[1]):
@@ -204,6 +215,7 @@ def test_half_precision_follows_autocast():
         (lambda: MultiHeadAttention(32, 4, scheme=Learned(width=32, max_length=9)), "apply it to the input instead"),
         (lambda: AttentionOptions(softcap=0.0), "softcap must be above zero"),
         (lambda: AttentionOptions(clip_qkv=0.0), "clip_qkv must be above zero"),
+        (lambda: AttentionOptions(qk_norm_across=True), "qk_norm_across has an effect only with qk_norm; got"),
         (lambda: AttentionOptions(head_width=-1), "head_width must be above zero"),
         (lambda: AttentionOptions(scale=float("inf")), "scale must be finite"),
         (lambda: ScoreOptions(softcap=-1.0), "softcap must be above zero"),

@@ -28,6 +28,9 @@ def by_hand(model, text):
         elif shape.norm_position == "post":
             x = one(x + block.mixer(x, at)[0])
             x = two(x + think(x))
+        elif shape.norm_position in ("res_post", "peri"):
+            x = x + block.mixer_out_norm(block.mixer(one(x), at)[0])
+            x = x + block.feedforward_out_norm(think(two(x)))
         elif shape.norm_position == "residual":
             x = one(x) + block.mixer(one(x), at)[0]
             x = two(x) + think(two(x))
@@ -45,8 +48,11 @@ def test_norms_are_placed_by_norm_position(order):
         if "norm" in name:
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
     assert torch.allclose(model(ids(2, 7)), by_hand(model, ids(2, 7)), atol=1e-12)
-    assert ("norm.weight" in model.state_dict()) == (order != "post")
-    assert ("blocks.0.feedforward_norm.weight" in model.state_dict()) == (order != "shared")
+    names = model.state_dict()
+    assert ("norm.weight" in names) == (order != "post")
+    assert ("blocks.0.feedforward_norm.weight" in names) == (order not in ("shared", "res_post"))
+    assert ("blocks.0.mixer_norm.weight" in names) == (order != "res_post")
+    assert ("blocks.0.mixer_out_norm.weight" in names) == (order in ("res_post", "peri"))
 
 
 def test_each_layer_has_its_window():

@@ -83,6 +83,18 @@ ROPE = {
     "original_max_position_embeddings": [OUT, 8],
     "max_position_embeddings": [32, 64, 5],
 }
+PHI_FACTORS = {"short_factor": [1.0, 1.5, 2.0, 2.5], "long_factor": [2.0, 3.0, 4.0, 5.0]}
+PHI_ROPES = [
+    None,
+    {"rope_type": "default", "rope_theta": 100.0},
+    {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
+    *({"type": kind, **PHI_FACTORS} for kind in ("longrope", "su", "yarn")),
+    {"rope_type": "longrope", "factor": 3.0, "original_max_position_embeddings": 4, **PHI_FACTORS},
+    {"rope_type": "longrope", "attention_factor": 0.7, "short_mscale": 1.2, **PHI_FACTORS},
+    {"type": "longrope", "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0]},
+]
+# padding tokens of families whose default is outside of the vocabulary
+PADDED = {"pad_token_id": [None, 0, 2, 12]}
 SEED_LLAMA = {
     "head_dim": [OUT, None, 6, 12],
     "num_key_value_heads": [OUT, None, 1, 2],
@@ -202,6 +214,32 @@ FIELDS = {
     ),
     "qwen2": (LLAMA, SEED_LLAMA | WINDOWS, DECODER_HEADS),
     "qwen3": (LLAMA | {"head_dim": 8}, SEED_LLAMA | WINDOWS | {"head_dim": [6, 12, OUT]}, DECODER_HEADS),
+    "smollm3": (
+        LLAMA | {"pad_token_id": None, "no_rope_layers": [1, 0]},
+        SEED_LLAMA
+        | WINDOWS
+        | PADDED
+        | {"mlp_bias": [OUT, True, False], "no_rope_layer_interval": [OUT, 1, 2, 3]}
+        | {"no_rope_layers": [OUT, None, [1, 1], [0, 1, 1], [0, 0]]},
+        DECODER_HEADS,
+    ),
+    "phi3": (
+        LLAMA | {"pad_token_id": None},
+        {name: values for name, values in SEED_LLAMA.items() if name != "attention_bias"}
+        | PADDED
+        | {"sliding_window": [OUT, None, 3], "resid_pdrop": DROPOUT, "embd_pdrop": DROPOUT}
+        | {f"rope_{name}": [OUT, *PHI_ROPES] for name in ("parameters", "scaling")}
+        | {"original_max_position_embeddings": [OUT, 4, 16], "partial_rotary_factor": [OUT, 0.5, 0.4, 1.0]},
+        DECODER_HEADS[:-1],
+    ),
+    "olmo2": (LLAMA, {**SEED_LLAMA, "pad_token_id": [OUT, 0, 2, 12]}, DECODER_HEADS[:-2]),
+    "starcoder2": (
+        LLAMA,
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("attention_bias", "rms_norm_eps")}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "norm_epsilon": EPS, "use_bias": [OUT, True, False]}
+        | {"residual_dropout": DROPOUT, "embedding_dropout": DROPOUT, "sliding_window": [OUT, None, 3]},
+        DECODER_HEADS[:-1],
+    ),
     "gpt2": (
         GPT,
         GPT_FIELDS
@@ -437,7 +475,7 @@ SHAPES = {
     "max_length": [16, 31],
     "norm": ["rms", "layer"],
     "norm_eps": [None, 1e-6, 1e-2],
-    "norm_position": ["pre", "post", "residual", "parallel", "shared"],
+    "norm_position": ["pre", "post", "res_post", "peri", "residual", "parallel", "shared"],
     "feedforward": [
         "gelu",
         "gelu_tanh",
@@ -475,6 +513,7 @@ SHAPES = {
         "softmax:variant.out_bias=true",
         "softmax:variant.qk_norm=true",
         "softmax:variant.qk_norm=true,variant.norm_eps=1e-06",
+        "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true",
         "softmax:variant.scale=0.3",
         "softmax:variant.softcap=2.0",
         "softmax:variant.bias=true,variant.scale=1.0",

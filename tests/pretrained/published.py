@@ -45,7 +45,7 @@ def models():
 def shrunk(config):
     """The config.json of a small model."""
     small = config | {key: value for key, value in FIXED.items() if config.get(key)}
-    small |= _layers(config) | _widths(config) | _tokens(config)
+    small |= _layers(config) | _widths(config) | _tokens(config) | _factors(config)
     return {key: small[key] for key in config}
 
 
@@ -56,6 +56,7 @@ def _layers(config):
         return max(1, min(MOST_LAYERS, deepest) * count // deepest)
 
     found = {key: fewer(config[key]) for key in LAYERS if config.get(key)}
+    found |= {key: config[key][: fewer(deepest)] for key in ("layer_types", "no_rope_layers") if config.get(key)}
     if "stage_names" in config:
         last = fewer(deepest)
         stages = [f"stage{place}" for place in range(1, last + 1)]
@@ -83,6 +84,14 @@ def _widths(config):
     # of a GPT-NeoX it has no effect
     sizes |= {key: max(2, round(HEAD_WIDTH * (config.get(key) or 0) / head_width / 2) * 2) for key in CHANNELS}
     return {key: size for key, size in sizes.items() if config.get(key)}
+
+
+def _factors(config):
+    """The factors of LongRoPE, one for each pair of rotated channels."""
+    ropes = config.get("rope_scaling") or {}
+    pairs = int(HEAD_WIDTH * config.get("partial_rotary_factor", 1.0)) // 2
+    fewer = {key: ropes[key][:pairs] for key in ("short_factor", "long_factor") if key in ropes}
+    return {"rope_scaling": ropes | fewer} if fewer else {}
 
 
 def _tokens(config):

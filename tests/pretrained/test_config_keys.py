@@ -15,12 +15,13 @@ from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, activation_nam
 from ordinate.pretrained.checkpoint_files import CheckpointTensors
 from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.pretrained.config_types import OPTIONAL
+from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import family_of, load, save
 
 transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
-DECODERS = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gpt2", "gpt_neox", "gptj", "bloom", "mpt")
+DECODERS = tuple(name for name in FIELDS if isinstance(family_of(name), DecoderLike))
 ENCODERS = (
     "bert",
     "roberta",
@@ -32,6 +33,8 @@ ENCODERS = (
     "dinov2",
     "dinov2_with_registers",
 )
+# families with windows in some layers
+LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3")
 PAIRS = ("t5", "mt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
@@ -61,9 +64,9 @@ def test_is_causal_must_be_that_of_the_family(family):
 @pytest.mark.parametrize(
     ("name", "windowed"),
     [
-        ("sliding_window", ("mistral", "ministral", "qwen2", "qwen3")),
-        # a mistral has no layer types, which its cache would follow
-        ("attention_chunk_size", ("ministral", "qwen2", "qwen3")),
+        ("sliding_window", ("mistral", "phi3", "starcoder2", *LAYER_TYPES)),
+        # the others have no layer types, which the cache would follow
+        ("attention_chunk_size", LAYER_TYPES),
     ],
 )
 @pytest.mark.parametrize("family", [*DECODERS, *PAIRS])

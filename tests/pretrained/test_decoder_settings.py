@@ -97,9 +97,7 @@ def test_the_cross_attention_of_a_bert_is_left_out_with_a_warning(head, made, tm
 
 def test_the_cross_attention_of_a_gpt2_is_left_out_with_a_warning(made, tmp_path):
     folder = made("gpt2", "ForCausalLM", add_cross_attention=True)
-    with pytest.warns(
-        UserWarning, match="cross-attention is not loaded: it is used only together with an encoder"
-    ):
+    with pytest.warns(UserWarning, match="cross-attention is not loaded: it is used only together with an encoder"):
         model = load(folder)
     with pytest.warns(UserWarning, match="cross-attention is not loaded"):
         agrees(folder)

@@ -1,5 +1,6 @@
 """Multi-head query, key, value and output projections, and the base class of attention mixers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import nn
 from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
-from ordinate.core.checks import need_fraction, need_positive, need_type
+from ordinate.core.checks import need, need_fraction, need_positive, need_type
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
@@ -28,6 +29,7 @@ class AttentionOptions:
         bias: whether the query, key, value and output projections have biases (GPT-2, gpt-oss).
         out_bias: whether the output projection has one; None: as `bias` (Qwen2 has none there).
         qk_norm: whether queries and keys of each head are RMS-normalised before positions are encoded (Qwen3).
+        qk_norm_across: whether that norm is one of the channels of all heads together (OLMo 2).
         norm_eps: epsilon of that norm.
         softcap: logit soft-capping, scores become softcap tanh(score / softcap) (Gemma 2); None: no capping.
         sinks: whether each head has a learned attention sink, a logit that takes part in the softmax and has no value
@@ -41,6 +43,7 @@ class AttentionOptions:
     bias: bool = False
     out_bias: bool | None = None
     qk_norm: bool = False
+    qk_norm_across: bool = False
     norm_eps: float = 1e-6
     softcap: float | None = None
     sinks: bool = False
@@ -51,6 +54,25 @@ class AttentionOptions:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
+        must = "qk_norm_across has an effect only with qk_norm"
+        need(self.qk_norm or not self.qk_norm_across, must, "got qk_norm=False", "give qk_norm=True too")
+
+    def qk_norms(self, head_width: int, heads: int, kv_heads: int) -> Sequence[nn.Module]:
+        """Build the norms of queries and of keys."""
+        if not self.qk_norm:
+            return nn.Identity(), nn.Identity()
+        if not self.qk_norm_across:
+            return [nn.RMSNorm(head_width, eps=self.norm_eps) for _ in range(2)]
+        return [AcrossHeadsNorm(head_width * count, eps=self.norm_eps) for count in (heads, kv_heads)]
+
+
+class AcrossHeadsNorm(nn.RMSNorm):
+    """RMSNorm of queries or keys over the channels of all heads together (OLMo 2)."""
+
+    def forward(self, x: Queries) -> Queries:
+        """Return the normalised queries or keys."""
+        rows = x.transpose(1, 2)
+        return super().forward(rows.flatten(2)).unflatten(2, rows.shape[2:]).transpose(1, 2)
 
 
 def zero_at_padding(x: Tokens, where: Geometry) -> Tokens:
@@ -94,9 +116,7 @@ class AttentionProjections(nn.Module):
         self.project: nn.Linear = Linear(width, sum(self.widths), bias=variant.bias)
         out_bias = variant.bias if variant.out_bias is None else variant.out_bias
         self.out: nn.Module = Linear(self.widths[0], width, bias=out_bias)
-        self.q_norm, self.k_norm = (
-            nn.RMSNorm(self.head_width, eps=variant.norm_eps) if variant.qk_norm else nn.Identity() for _ in range(2)
-        )
+        self.q_norm, self.k_norm = variant.qk_norms(self.head_width, heads, kv_heads)
         self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
 
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:

@@ -1,8 +1,8 @@
-"""Transformer layers: pre-norm, post-norm, of normalised residuals, parallel, and parallel with a shared norm."""
+"""Transformer layers: pre-norm, post-norm, norms after or around branches, of normalised residuals, parallel."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from ordinate.mixers._mixer import KVCache, Mixer, MixerState
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.schemes._scheme import Placed
 
-NormPosition = Literal["pre", "post", "residual", "parallel", "shared"]
+NormPosition = Literal["pre", "post", "res_post", "peri", "residual", "parallel", "shared"]
 
 
 class LayerScale(nn.Module):
@@ -64,6 +64,11 @@ class Block(nn.Module):
         https://arxiv.org/abs/2002.04745.
     """
 
+    norms_inputs: ClassVar[bool] = True
+    """Whether a norm precedes each branch, or the sum that ends it."""
+    norms_outputs: ClassVar[bool] = False
+    """Whether the output of each branch is normalised before it is added."""
+
     def __init__(
         self,
         mixer: Mixer[Any],
@@ -75,12 +80,14 @@ class Block(nn.Module):
         cross: AttentionMixer | None = None,
     ) -> None:
         super().__init__()
-        self.mixer_norm, self.mixer = norm(width), mixer
+        before, after = (norm if has else _no_norm for has in (self.norms_inputs, self.norms_outputs))
+        self.mixer_norm, self.mixer, self.mixer_out_norm = before(width), mixer, after(width)
         if cross is not None:
-            self.cross_norm: nn.Module = norm(width)
+            self.cross_norm: nn.Module = before(width)
             self.cross = cross
-        self.feedforward_norm: nn.Module = norm(width)
-        self.feedforward = feedforward
+            self.cross_out_norm = after(width)
+        self.feedforward_norm: nn.Module = before(width)
+        self.feedforward, self.feedforward_out_norm = feedforward, after(width)
         self.mixer_scale, self.feedforward_scale = (
             nn.Identity() if layer_scale is None else LayerScale(width, layer_scale) for _ in range(2)
         )
@@ -111,12 +118,17 @@ class Block(nn.Module):
         """Apply the layer; return the tokens and the new state of the mixer."""
         x, read = self.before_branch(self.mixer_norm, x)
         mixed, state = self.mixer(read, at, state)
-        x = self.after_branch(self.mixer_norm, x, self.mixer_scale(mixed))
+        x = self.after_branch(self.mixer_norm, x, self.mixer_out_norm(self.mixer_scale(mixed)))
         if cross_input is not None:
             x, read = self.before_branch(self.cross_norm, x)
-            x = self.after_branch(self.cross_norm, x, cross_input.attend(self.cross, read))
+            x = self.after_branch(self.cross_norm, x, self.cross_out_norm(cross_input.attend(self.cross, read)))
         x, read = self.before_branch(self.feedforward_norm, x)
-        return self.after_branch(self.feedforward_norm, x, self.feedforward_scale(self.feedforward(read))), state
+        fed = self.feedforward_out_norm(self.feedforward_scale(self.feedforward(read)))
+        return self.after_branch(self.feedforward_norm, x, fed), state
+
+
+def _no_norm(width: int) -> nn.Module:
+    return nn.Identity()
 
 
 def run_blocks(
@@ -155,6 +167,29 @@ class PostBlock(Block):
     def after_branch(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
         """Add the output of a branch and normalise the sum."""
         return norm(x + self.dropout(branch))
+
+
+class PeriBlock(Block):
+    """Transformer layer with a norm before and another after each branch (Gemma 2 and 3).
+
+        x = x + norm'(mixer(norm(x)));   x = x + norm'(cross(norm(x), source));   x = x + norm'(feedforward(norm(x)))
+
+    Source: Kim et al. 2025, Peri-LN, equation 3, https://arxiv.org/abs/2502.02732.
+    """
+
+    norms_outputs = True
+
+
+class ResPostBlock(Block):
+    """Transformer layer with a norm after each branch, before it is added (Swin V2, OLMo 2).
+
+        x = x + norm(mixer(x));   x = x + norm(cross(x, source));   x = x + norm(feedforward(x))
+
+    Source: Liu et al. 2022, Swin Transformer V2, section 3.2, https://arxiv.org/abs/2111.09883; OLMo 2, section 3.3,
+        https://arxiv.org/abs/2501.00656.
+    """
+
+    norms_inputs, norms_outputs = False, True
 
 
 class NormedResidualBlock(Block):
@@ -229,6 +264,8 @@ class SharedNormParallelBlock(Block):
 BLOCK_CLASSES: dict[NormPosition, type[Block]] = {
     "pre": Block,
     "post": PostBlock,
+    "res_post": ResPostBlock,
+    "peri": PeriBlock,
     "residual": NormedResidualBlock,
     "parallel": ParallelBlock,
     "shared": SharedNormParallelBlock,

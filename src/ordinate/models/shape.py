@@ -74,8 +74,9 @@ class Shape:
         max_length: longest input that schemes with a table must support [tokens].
         norm: `rms` or `layer`.
         norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
-        norm_position: `pre`, `post` (original transformer), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as
-            `pre`, and residual connections carry the normalised input (Bloom, if so set).
+        norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
+            (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
+            and residual connections carry the normalised input (Bloom, if so set).
         feedforward: an activation function, or a gated linear unit such as `swiglu` or `geglu`: see `FeedForward`.
         hidden: hidden width of the feed-forward; None: 4 width, or 8/3 width if gated.
         bias: which parts have biases: `norm` (of `layer`), `feedforward` (`feedforward_in`: only the first of its

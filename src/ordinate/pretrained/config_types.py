@@ -31,6 +31,7 @@ OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(("no_repeat_ngram_size", "min_length", "min_new_tokens", "forced_bos_token_id"), int | None),
     "repetition_penalty": float | None,
     "layer_types": list[str] | None,
+    "no_rope_layers": list[int] | None,
     "dense_act_fn": str,
     "is_gated_act": bool | int | None,
     "embedding_size": int,
@@ -59,7 +60,7 @@ NO_COUNTS = frozenset(
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
-EPSILONS = frozenset({"layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps"})
+EPSILONS = frozenset({"layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps", "norm_epsilon"})
 """Keys of small numbers that norms add to variances."""
 COUNTED = (int, int | None, int | PAIR)
 REMEDY = "correct it, or download the file again"

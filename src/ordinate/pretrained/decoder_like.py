@@ -81,7 +81,10 @@ class DecoderLike(Family):
         return first in tensors and second in tensors and not tensors[first].equal(tensors[second])
 
     def write_config(self, shape: Shape) -> dict[str, Any]:
-        padding = {"pad_token_id": shape.padding} if shape.head == "classes" else {}
+        # of a padding token outside of the vocabulary, as the default may be, transformers makes no table
+        padding = (
+            {"pad_token_id": shape.padding} if shape.head == "classes" or "pad_token_id" in self.defaults else {}
+        )
         return {**super().write_config(shape), **head_settings(shape), **padding}
 
     def all_rules(self, shape: Shape) -> list[TensorRule]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need
+from ordinate.models.block import NormPosition
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
@@ -18,14 +19,13 @@ from ordinate.pretrained._family import (
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
-FULL, SLIDING = "full_attention", "sliding_attention"
-
 
 class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
-    May: `bias` (on the QKV projection), `optional_biases`, `qk_norm`, `windows` and `window_config`.
+    May: `bias` (on the QKV projection), `optional_biases`, `qk_norm`, `qk_norm_across`, `norm_position`, `norms`,
+        `fused`, `scheme`, `scheme_config`, `windows` and `window_config`.
     """
 
     prefix = "model."
@@ -49,6 +49,17 @@ class LlamaLike(DecoderLike):
     """Keys of config.json that add biases: `attention_bias`, `mlp_bias`."""
     qk_norm: ClassVar[bool] = False
     """Whether queries and keys of each head are normalised."""
+    qk_norm_across: ClassVar[bool] = False
+    """Whether that norm is one of all heads together."""
+    norm_position: ClassVar[NormPosition] = "pre"
+    """Position of the norms."""
+    norms: ClassVar[Mapping[str, str]] = {
+        "mixer_norm": "input_layernorm",
+        "feedforward_norm": "post_attention_layernorm",
+    }
+    """Names of the norms of a layer in checkpoints."""
+    fused: ClassVar[bool] = False
+    """Whether checkpoints have one tensor for queries, keys and values, and one for gate and up projection."""
 
     def token_bias(self) -> bool:
         return bool(self.settings["token_classification_bias"])
@@ -57,7 +68,6 @@ class LlamaLike(DecoderLike):
         width, heads = config["hidden_size"], config["num_attention_heads"]
         head_width = config["head_dim"] or width // heads
         biases = {name: bool(config[name]) for name in self.optional_biases}
-        length = config["max_position_embeddings"]
         return Shape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -65,11 +75,12 @@ class LlamaLike(DecoderLike):
             heads=heads,
             kv_heads=config["num_key_value_heads"] or heads,
             head_width=head_width,
-            scheme=rope_spec(rope_parameters(config), head_width, length),
+            scheme=self.scheme(config, head_width),
             mixer=self._mixer(config["rms_norm_eps"], biased=biases.get("attention_bias", False)),
             sliding_windows=self.windows(config),
-            max_length=length,
+            max_length=config["max_position_embeddings"],
             norm_eps=config["rms_norm_eps"],
+            norm_position=self.norm_position,
             feedforward=activation_kind(config, "hidden_act", HF_GATES),
             bias=("norm", "feedforward") if biases.get("mlp_bias") else ("norm",),
             hidden=config["intermediate_size"],
@@ -79,8 +90,9 @@ class LlamaLike(DecoderLike):
     def config(self, shape: Shape) -> dict[str, Any]:
         width = shape.bindable_sizes["head_width"]
         need(
-            shape.feedforward in GATED and shape.norm == "rms" and shape.norm_position == "pre",
-            f"a {self.model_type} requires swiglu or another gated feedforward, rms norms and norm_position pre",
+            shape.feedforward in GATED and (shape.norm, shape.norm_position) == ("rms", self.norm_position),
+            f"a {self.model_type} requires swiglu or another gated feedforward, rms norms and norm_position "
+            f"{self.norm_position}",
             f"got {shape.feedforward}, {shape.norm} and {shape.norm_position}",
             "choose another family, or use save_pretrained",
         )
@@ -105,11 +117,19 @@ class LlamaLike(DecoderLike):
             **{name: biases[name] for name in self.optional_biases},
             "max_position_embeddings": shape.max_length,
             "rms_norm_eps": shape.norm_eps,
-            "rope_parameters": spec_to_rope_parameters(shape.scheme_spec, width),
+            **self.scheme_config(shape, width),
             "tie_word_embeddings": shape.tie_embeddings,
             **({"token_classification_bias": False} if plain else {}),
             **self.window_config(shape),
         }
+
+    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
+        """Return the scheme spec."""
+        return rope_spec(rope_parameters(config), head_width, config["max_position_embeddings"])
+
+    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
+        """Return the config.json keys of the scheme."""
+        return {"rope_parameters": spec_to_rope_parameters(shape.scheme_spec, head_width)}
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         """Return the sliding window of each layer; a single entry applies to all."""
@@ -127,8 +147,9 @@ class LlamaLike(DecoderLike):
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "model.layers.{}", "blocks.{}"
-        parts = [f"{there}.self_attn.{part}_proj" for part in "qkv"]
-        gates = [f"{there}.mlp.{part}_proj" for part in ("gate", "up")]
+        parts = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused else "qkv")]
+        gates = [f"{there}.mlp.{part}_proj" for part in (("gate_up",) if self.fused else ("gate", "up"))]
+        stacked, pair = (TensorRule, TensorRule) if self.fused else (StackedQKV, StackedPair)
         biased = "attention_bias" in self.optional_biases and shape.mixer_spec == self._mixer(
             shape.norm_eps, biased=True
         )
@@ -136,11 +157,10 @@ class LlamaLike(DecoderLike):
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
             TensorRule("norm.weight", ("model.norm.weight",)),
-            TensorRule(f"{here}.mixer_norm.weight", (f"{there}.input_layernorm.weight",)),
-            TensorRule(f"{here}.feedforward_norm.weight", (f"{there}.post_attention_layernorm.weight",)),
-            *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=biased or self.bias),
+            *(TensorRule(f"{here}.{ours}.weight", (f"{there}.{name}.weight",)) for ours, name in self.norms.items()),
+            *linear_rules(f"{here}.mixer.project", *parts, kind=stacked, bias=biased or self.bias),
             *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=biased),
-            *linear_rules(f"{here}.feedforward.widen", *gates, kind=StackedPair, bias=wide),
+            *linear_rules(f"{here}.feedforward.widen", *gates, kind=pair, bias=wide),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.down_proj", bias=wide),
         ]
         if self.qk_norm:
@@ -154,58 +174,5 @@ class LlamaLike(DecoderLike):
         options = ["variant.bias=true", "variant.out_bias=false"] if self.bias else []
         options = ["variant.bias=true"] if biased and "attention_bias" in self.optional_biases else options
         options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if self.qk_norm else []
+        options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
         return "softmax:" + ",".join(options) if options else "softmax"
-
-
-WINDOW_DEFAULTS: Mapping[str, Any] = {
-    "use_sliding_window": False,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-    "layer_types": None,
-}
-"""Default values of the keys of sliding windows by layer."""
-
-
-def need_window_size(window: int | None) -> None:
-    """Raise a ValueError unless a sliding window, if there is one, has more than one token."""
-    must = "sliding_window in config.json must be above 1, or null: for 1, the cache of transformers keeps all tokens"
-    need(window is None or window > 1, must, f"got {window}", "correct it, or download the file again")
-
-
-def layer_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
-    """Return the sliding windows from the `layer_types` of a config.json, or as its other keys imply."""
-    window, first = config["sliding_window"] if config["use_sliding_window"] else None, config["max_window_layers"]
-    need_window_size(window)
-    types, count = config["layer_types"], config["num_hidden_layers"]
-    if types is None:
-        must = "max_window_layers must be the number of layers without a window, where the others have one"
-        need(window is None or first is not None, must, f"got {first}", "set it, or layer_types, in config.json")
-        types = [FULL if window is None or layer < first else SLIDING for layer in range(count)]
-    unknown = sorted(set(types) - {FULL, SLIDING})
-    need(
-        not unknown,
-        "layer types must be full_attention or sliding_attention",
-        f"got layer_types with {', '.join(unknown)}",
-        "load another checkpoint",
-    )
-    need(
-        window is not None or SLIDING not in types,
-        "layer_types with sliding_attention need a sliding_window, and use_sliding_window",
-        f"got sliding_window={config['sliding_window']}, use_sliding_window={config['use_sliding_window']}",
-        "set both in config.json, or make all layers full_attention",
-    )
-    windows = tuple(window if kind == SLIDING else None for kind in types)
-    return (windows[0],) if len(set(windows)) == 1 else windows
-
-
-def layer_types(shape: Shape) -> dict[str, Any]:
-    """Return the config.json keys of sliding windows by layer."""
-    sizes = sorted({window for window in shape.layer_windows if window is not None})
-    need(
-        len(sizes) <= 1, "all sliding windows must have the same size", f"got {sizes}", "use save_pretrained instead"
-    )
-    return {
-        "sliding_window": sizes[0] if sizes else None,
-        "use_sliding_window": bool(sizes),
-        "layer_types": [FULL if window is None else SLIDING for window in shape.layer_windows],
-    }

@@ -25,6 +25,9 @@ MODELS = {
     },
     "sinusoidal, parallel": {"scheme": "sinusoidal", "norm_position": "parallel", "bias": ("norm", "feedforward")},
     "concatenated, post": {"scheme": "concatenated", "norm_position": "post"},
+    "rope, norms after": {"scheme": "rope", "norm_position": "res_post"},
+    "alibi, norms around": {"scheme": "alibi", "norm_position": "peri"},
+    "no first norm": {"scheme": "rope", "first_norm": False},
     "merged": {"scheme": "none", "mixer": "merged_qk"},
     "sigmoid": {"scheme": "rope", "mixer": "sigmoid"},
 }
@@ -75,13 +78,14 @@ def test_what_is_read_is_what_the_model_computes(model, subject, ids):
     torch.testing.assert_close(reading.logits, expected)
     assert sorted(watch.streams) == [0, 1, 2, 3]
     for layer, seen in watch.seen.items():
-        x, a = watch.streams[layer], watch.branches[layer]
+        x, a, block = watch.streams[layer], watch.branches[layer], model.blocks[layer]
         made = torch.einsum("bhie,hew->biw", seen.out, subject.projection(layer).out)
+        made = block.mixer_out_norm(made).detach()
         torch.testing.assert_close(made - made[:, :1], a - a[:, :1], rtol=1e-6, atol=1e-9)
-        if model.shape.norm_position == "pre":
-            block = model.blocks[layer]
+        if model.shape.norm_position in ("pre", "res_post", "peri"):
             with torch.no_grad():
-                torch.testing.assert_close(x + a + block.feedforward_branch(x + a), watch.streams[layer + 1])
+                fed = block.feedforward_out_norm(block.feedforward_branch(x + a))
+                torch.testing.assert_close(x + a + fed, watch.streams[layer + 1])
     assert bool(watch.raws) == (model.shape.scheme == "rope")
 
 

@@ -17,7 +17,6 @@ from ordinate.pretrained._family import (
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import spec_to_rope_parameters
 
-
 TABLE, HEAD = "transformer.wte.weight", "lm_head.weight"
 
 

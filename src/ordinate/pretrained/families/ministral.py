@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
-from ordinate.pretrained.llama_like import LlamaLike, layer_types, layer_windows
+from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.sliding_windows import layer_types, layer_windows
 
 # their names in files of the family mistral, which have `layer_types`
 OLDER = "Mistral"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained.llama_like import LlamaLike, need_window_size
+from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.sliding_windows import one_window, one_window_config
 
 
 class Mistral(LlamaLike):
@@ -32,15 +32,7 @@ class Mistral(LlamaLike):
         return "ministral" if "layer_types" in config else cls.model_type
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
-        need_window_size(config["sliding_window"])
-        return (config["sliding_window"],)
+        return one_window(config)
 
     def window_config(self, shape: Shape) -> dict[str, Any]:
-        windows = set(shape.sliding_windows)
-        need(
-            len(windows) == 1,
-            "a mistral must have the same window in every layer",
-            f"got sliding_windows={shape.sliding_windows}",
-            "save it as a ministral",
-        )
-        return {"sliding_window": windows.pop()}
+        return one_window_config(self.model_type, shape, "save it as a ministral")

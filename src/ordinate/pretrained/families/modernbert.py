@@ -18,9 +18,9 @@ from ordinate.pretrained._family import (
     need_usual,
 )
 from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.sliding_windows import FULL, SLIDING, need_layer_types
 from ordinate.pretrained.text_heads import encoder_head, head_classes, head_labels, head_settings
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 # default RoPE theta of each layer type
 THETAS = {FULL: 160_000.0, SLIDING: 10_000.0}
 BASE = "ModernBertModel"
@@ -82,13 +82,7 @@ class Modernbert(Family):
         count, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
         default = [SLIDING if layer % every else FULL for layer in range(count)]
         kinds = default if config["layer_types"] is None else config["layer_types"]
-        unknown = sorted(set(kinds) - {FULL, SLIDING})
-        need(
-            not unknown,
-            "layer types must be full_attention or sliding_attention",
-            f"got layer_types with {', '.join(unknown)}",
-            "load another checkpoint",
-        )
+        need_layer_types(kinds)
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=config["hidden_size"],

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
-from ordinate.pretrained.llama_like import WINDOW_DEFAULTS, LlamaLike, layer_types, layer_windows
+from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.sliding_windows import WINDOW_DEFAULTS, layer_types, layer_windows
 
 
 class Qwen3(LlamaLike):

@@ -139,7 +139,8 @@ class HookedOrdinateModel(ModelAdapter):
         block = self.blocks[layer]
         mixer = cast(AttentionProjections, block.mixer)
         like = mixer.project.weight.detach().new_zeros(self._facts.width)
-        norm = None if self.stack.shape.norm_position == "post" else block.mixer_norm
+        without = self.stack.shape.norm_position == "post" or isinstance(block.mixer_norm, nn.Identity)
+        norm = None if without else block.mixer_norm
         with evaluation_mode(self.model):
             found, scale = linear_map_matrices(partial(_projected, mixer), like), norm_weight(norm, like)
             size = mixer.head_width * self._facts.heads
@@ -247,7 +248,8 @@ class HookedOrdinateModel(ModelAdapter):
 
     def _branch(self, watch: Hooks, layer: int, block: Block) -> Change:
         """Install the hook on the attention output of a layer."""
-        return patched_output(block.mixer_scale, partial(watch.attention_output, layer))
+        last = block.mixer_out_norm if block.norms_outputs else block.mixer_scale
+        return patched_output(last, partial(watch.attention_output, layer))
 
     def _attend(self, inputs: Inputs, watch: Hooks) -> Iterator[Change]:
         """Install the reference formula of attention with hooks."""

@@ -1,0 +1,85 @@
+"""SmolLM3."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.rope_parameters import spec_to_rope_parameters
+from ordinate.pretrained.sliding_windows import FULL, SLIDING, layer_types, layer_windows
+
+THETA = 2e6
+NONE = "none"
+
+
+class Smollm3(LlamaLike):
+    """SmolLM3: Llama without RoPE in some layers, in every fourth one by default, and windows in them if so set.
+
+    Source: Hugging Face 2025, SmolLM3, https://huggingface.co/blog/smollm3; the plan of the layers is that of Yang et
+        al. 2025, https://arxiv.org/abs/2501.18795.
+    """
+
+    model_type = "smollm3"
+    base_class = "SmolLM3Model"
+    causal_lm_class = "SmolLM3ForCausalLM"
+    span_prefix = "transformer."
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **LlamaLike.usual,
+        "vocab_size": 128_256,
+        "hidden_size": 2048,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 32_768,
+        "pad_token_id": 128_004,
+        "rope_theta": THETA,
+        "use_sliding_window": False,
+        "sliding_window": None,
+        "no_rope_layers": None,
+        "no_rope_layer_interval": 4,
+        "layer_types": None,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+    }
+    optional_biases = ("attention_bias", "mlp_bias")
+
+    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
+        rope = super().scheme(config, head_width)
+        return ",".join(rope if rotates else NONE for rotates in rotating_layers(config))
+
+    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
+        entries = [shape.scheme_spec.entries[layer % len(shape.scheme_spec.entries)] for layer in range(shape.layers)]
+        ropes = sorted(set(entries) - {NONE})
+        need(
+            len(ropes) <= 1,
+            f"a {self.model_type} requires one scheme rope, in all layers or in some, and none in the others",
+            f"got {shape.scheme_spec}",
+            "use save_pretrained instead",
+        )
+        return {
+            "rope_parameters": spec_to_rope_parameters(ropes[0] if ropes else f"rope:theta={THETA}", head_width),
+            # ones are layers with rope
+            "no_rope_layers": [int(entry != NONE) for entry in entries],
+        }
+
+    def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
+        sliding = config["use_sliding_window"] and config["sliding_window"] is not None
+        usual = [FULL if rotates or not sliding else SLIDING for rotates in rotating_layers(config)]
+        types = usual if config["layer_types"] is None else config["layer_types"]
+        return layer_windows({**config, "layer_types": types, "max_window_layers": None})
+
+    def window_config(self, shape: Shape) -> dict[str, Any]:
+        return layer_types(shape)
+
+
+def rotating_layers(config: Mapping[str, Any]) -> list[bool]:
+    """Return whether each layer has RoPE: no_rope_layers has a one for those that do."""
+    count, every, listed = config["num_hidden_layers"], config["no_rope_layer_interval"], config["no_rope_layers"]
+    if listed is None:
+        return [(layer + 1) % every != 0 for layer in range(count)]
+    must, came = "no_rope_layers must have an entry for each layer", f"got {len(listed)} for {count} layers"
+    need(len(listed) >= count, must, came, "correct it, or download the file again")
+    return [bool(entry) for entry in listed[:count]]
