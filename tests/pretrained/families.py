@@ -165,10 +165,14 @@ ENCODER_DECODERS = {
     # of version 1.1: gates, and a head of its own
     "t5, untied": T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 6},
     "mt5": T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 6},
+    "umt5": T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 6},
     "marian": MARIAN,
     "marian, separate embeddings": MARIAN
     | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "activation_function": "relu"},
 }
+
+
+ENCODERS |= {f"{name}_encoder, TextEncoding": ENCODER_DECODERS[name] for name in ("t5", "mt5", "umt5")}
 
 
 def no_worse(out, other, exact):
@@ -198,6 +202,7 @@ def theirs(name):
         "ForMaskedLM": transformers.AutoModelForMaskedLM,
         "ForImageClassification": transformers.AutoModelForImageClassification,
         "Model": transformers.AutoModel,
+        "TextEncoding": transformers.AutoModelForTextEncoding,
         "": transformers.AutoModelForCausalLM,
     }
     auto = autos[top if name in ENCODERS | SEERS else ""]

@@ -25,7 +25,9 @@ TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
-TEXT_CLASSES, TOKEN_CLASSES, SPANS = (TABLES[name] for name in ("TEXT_CLASSES", "TOKEN_CLASSES", "SPANS"))
+TEXTS, TEXT_CLASSES, TOKEN_CLASSES, SPANS = (
+    TABLES[name] for name in ("TEXTS", "TEXT_CLASSES", "TOKEN_CLASSES", "SPANS")
+)
 
 IDS = torch.randint(3, WORDS, (2, 9), generator=torch.Generator().manual_seed(0))
 PIXELS = torch.randn(2, 2, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -82,7 +84,9 @@ def outputs(other, head):
     if head == SPANS:
         return [torch.stack([came.start_logits, came.end_logits], 1)]
     return (
-        [came.logits] if head else [came.last_hidden_state, *([] if came.get("pooler_output") is None else [came[1]])]
+        [came.logits]
+        if head not in (BASE, TEXTS)
+        else [came.last_hidden_state, *([] if came.get("pooler_output") is None else [came[1]])]
     )
 
 
@@ -110,7 +114,11 @@ def ours(model, head):
     if not isinstance(model, Encoder):
         return [model(IDS) if head else model.hidden_states(IDS)]
     x = model(IDS)
-    return [model.logits(x)] if head else [x, *([model.pool(x)] if model.shape.head == "pooler" else [])]
+    return (
+        [model.logits(x)]
+        if head not in (BASE, TEXTS)
+        else [x, *([model.pool(x)] if model.shape.head == "pooler" else [])]
+    )
 
 
 def judged(mine, expected):
@@ -220,6 +228,7 @@ def here(family, seed, bases, folder):
             "MarianMTModel": PAIRS,
             "T5ForConditionalGeneration": PAIRS,
             "MT5ForConditionalGeneration": PAIRS,
+            "UMT5ForConditionalGeneration": PAIRS,
         }.get(named, head)
         # a pooler that the model lacks is drawn at random there
         count = 1 if getattr(shape, "head", None) == "none" else 2

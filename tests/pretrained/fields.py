@@ -200,6 +200,7 @@ GPT_FIELDS = {
     **LABELS,
 }
 LM, MASKED, BASE, CLASSES, PAIRS = "CausalLM", "MaskedLM", "", "ImageClassification", "Seq2SeqLM"
+TEXTS = "TextEncoding"
 TEXT_CLASSES, TOKEN_CLASSES, SPANS = "SequenceClassification", "TokenClassification", "QuestionAnswering"
 ENCODER_HEADS = [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
 DECODER_HEADS = [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
@@ -425,8 +426,8 @@ FIELDS = {
     ),
     "dinov2": (VISION, DINO_FIELDS | {"use_mask_token": [OUT, True, False]}, [CLASSES, BASE]),
     "dinov2_with_registers": (VISION, DINO_FIELDS | {"num_register_tokens": [OUT, 0, 1, 2]}, [CLASSES, BASE]),
-    "t5": (T5_SIZES, T5_FIELDS, [PAIRS]),
-    "mt5": (T5_SIZES, T5_FIELDS, [PAIRS]),
+    **dict.fromkeys(("t5", "mt5", "umt5"), (T5_SIZES, T5_FIELDS, [PAIRS])),
+    **dict.fromkeys(("t5_encoder", "mt5_encoder", "umt5_encoder"), (T5_SIZES, T5_FIELDS, [TEXTS])),
     "marian": (
         {"vocab_size": WORDS, "d_model": 16, "max_position_embeddings": 32, "pad_token_id": 18, "eos_token_id": 0}
         | {"decoder_start_token_id": 18, "forced_eos_token_id": None}
@@ -546,6 +547,7 @@ SHAPES = {
         "sinusoidal",
         "none",
         "t5",
+        "t5:per_layer=true",
     ],
     "token_types": [0, 1, 3],
     "head": ["masked", "pooler", "none", "classes", "token_classes", "spans", "next_token"],

@@ -13,7 +13,7 @@ FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 # heads beside the one that is read
 ALSO = {
     *("BertForPreTraining", "BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "CamembertForCausalLM"),
-    *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model", "MT5Model"),
+    *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model", "MT5Model", "UMT5Model"),
 }
 
 

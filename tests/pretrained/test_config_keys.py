@@ -35,7 +35,7 @@ ENCODERS = (
 )
 # families with windows in some layers
 LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3")
-PAIRS = ("t5", "mt5", "marian")
+PAIRS = ("t5", "mt5", "umt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
 HEADS = ("lm_head.weight", "embed_out.weight")

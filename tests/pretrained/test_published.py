@@ -32,7 +32,7 @@ HEADS = {
     f"For{DRAWN[head]}": DRAWN[head] for head in ("LM", "MASKED", "CLASSES", "TEXT_CLASSES", "TOKEN_CLASSES", "SPANS")
 }
 HEADS |= {"LMHeadModel": DRAWN["LM"], **dict.fromkeys(("MTModel", "ForConditionalGeneration"), DRAWN["PAIRS"])}
-HEADS |= {"T5WithLMHeadModel": DRAWN["PAIRS"]}
+HEADS |= {"T5WithLMHeadModel": DRAWN["PAIRS"], "EncoderModel": DRAWN["TEXTS"]}
 
 
 @pytest.fixture(autouse=True)

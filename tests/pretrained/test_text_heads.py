@@ -17,6 +17,7 @@ from ordinate.models import encoder as encoders
 from ordinate.models.encoder import Encoder
 from ordinate.pretrained import verify
 from ordinate.pretrained._family import Family
+from ordinate.pretrained.t5_encoder_like import T5EncoderLike
 from ordinate.pretrained.verification.gradient_check import GradientCheck
 from ordinate.pretrained.weights import family_of, load, save
 
@@ -102,7 +103,10 @@ def compare_padded(model, other, end, side):
 
 def test_every_family_of_texts_is_tested():
     families = [catalog.load(_FOLDER, Family, name) for name in catalog.names(_FOLDER)]
-    expected = {one.model_type.replace("-", "_") for one in families if one.model_class in (Decoder, Encoder)}
+    # transformers reads classes of texts with a decoder beside it
+    headless = T5EncoderLike
+    with_heads = [one for one in families if one.model_class in (Decoder, Encoder) and not isinstance(one, headless)]
+    expected = {one.model_type.replace("-", "_") for one in with_heads}
     assert {name.partition(",")[0] for name in CASES} == expected
 
 

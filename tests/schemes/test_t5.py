@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, attend
+from ordinate import Decoder, Geometry, Shape, attend
 from ordinate.ops.buckets import log_buckets
 from ordinate.schemes import T5
 
@@ -161,3 +161,15 @@ def test_positions_beyond_any_integer_share_the_last_bucket(both_sides):
         offset = torch.tensor([[far, 500.0], [-far, 500.0]]).T - torch.tensor([[-far, 0.0], [far, 0.0]]).T
         got = log_buckets(offset, buckets=32, max_distance=128, bidirectional=both_sides)
         assert got.tolist() == ([[15, 31], [15, 15]] if both_sides else [[31, 0], [31, 31]])
+
+
+def test_with_a_table_per_layer_layers_learn_apart():
+    plain, apart = (
+        Decoder(Shape(vocabulary=5, width=8, layers=3, heads=2, scheme=scheme)) for scheme in ("t5", "t5:per_layer=true")
+    )
+    assert (len(plain.schemes), len(apart.schemes)) == (1, 3)
+    assert apart.scheme_of_layer == [0, 1, 2]
+    apart(torch.tensor([[1, 2, 3]])).sum().backward()
+    gradients = [scheme.table.grad for scheme in apart.schemes]
+    assert all(grad.any() for grad in gradients)
+    assert not gradients[0].equal(gradients[1])

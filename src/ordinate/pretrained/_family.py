@@ -150,7 +150,7 @@ class Family(ABC):
 
     @classmethod
     def read_as(cls, config: Mapping[str, Any]) -> str:
-        """Return the `model_type` as which AutoModel of transformers reads a config.json of this family."""
+        """Return the name of the family that reads a config.json with this `model_type`, as transformers would."""
         return cls.model_type
 
     def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:

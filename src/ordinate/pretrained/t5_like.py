@@ -1,6 +1,5 @@
 """Base class of T5-like encoder-decoders."""
 
-from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -45,10 +44,14 @@ class T5Like(EncoderDecoderLike):
 
     There is no bias in cross-attention.
 
-    Must: `model_type`, `generation_class` and `scales`.
-    May: `defaults`.
+    Must: `model_type`, `generation_class` and `encoder_class`.
+    May: `defaults`, `scales` and `table_per_layer`.
     """
 
+    encoder_class: ClassVar[str]
+    """The transformers class of an encoder alone, which another family reads."""
+    table_per_layer: ClassVar[bool] = False
+    """Whether each layer has a table of positions of its own."""
     generation_class: ClassVar[str]
     """The transformers class with a head."""
     prefix = ""
@@ -79,9 +82,15 @@ class T5Like(EncoderDecoderLike):
         "head_dim": "d_kv",
     }
 
-    @abstractmethod
+    @classmethod
+    def read_as(cls, config: Mapping[str, Any]) -> str:
+        named = config.get("architectures")
+        alone = isinstance(named, list) and named[:1] == [cls.encoder_class]
+        return f"{cls.model_type}_encoder" if alone else cls.model_type
+
     def scales(self, config: Mapping[str, Any]) -> bool:
         """Return whether the input of the head is divided by the square root of the width."""
+        return bool(config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False))
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide from the tensor names whether the head is tied: config.json may claim so wrongly."""
@@ -101,13 +110,6 @@ class T5Like(EncoderDecoderLike):
         if (config.get("architectures") or [own])[0] == own and config["use_cache"]:
             need_settings(self, config, is_encoder_decoder=True)
         width = config["d_model"]
-        buckets, farthest = (config[f"relative_attention_{name}"] for name in ("num_buckets", "max_distance"))
-        need(
-            buckets >= 4 and farthest > buckets // 2,
-            "relative_attention_num_buckets must be at least 4, and half of it below relative_attention_max_distance",
-            f"got {buckets} and {farthest}",
-            "load another checkpoint",
-        )
         return EncoderDecoderShape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -115,7 +117,7 @@ class T5Like(EncoderDecoderLike):
             source_layers=config["num_layers"],
             heads=config["num_heads"],
             head_width=config["d_kv"],
-            scheme=f"t5:buckets={buckets},max_distance={farthest}",
+            scheme=t5_scheme(config, per_layer=self.table_per_layer),
             mixer=MIXER,
             cross_mixer=MIXER,
             max_length=LENGTH,
@@ -132,25 +134,10 @@ class T5Like(EncoderDecoderLike):
         full = need_encoder_decoder(
             self, shape, mixer=MIXER, source_mixer=MIXER, cross_mixer=MIXER, source_scheme=shape.scheme_spec, bias=()
         )
-        name, options = catalog.parse(shape.scheme_spec)
-        need(
-            name == "t5",
-            f"a {self.model_type} requires the scheme t5",
-            f"got {shape.scheme_spec!r}",
-            "use save_pretrained instead",
-        )
         return {
-            "vocab_size": shape.vocabulary,
-            "d_model": shape.width,
-            "d_kv": shape.bindable_sizes["head_width"],
-            "d_ff": shape.hidden_width,
+            **stack_config(self.model_type, shape, per_layer=self.table_per_layer),
             "num_layers": full.source_layers,
             "num_decoder_layers": shape.layers,
-            "num_heads": shape.heads,
-            "relative_attention_num_buckets": int(options.get("buckets", 32)),
-            "relative_attention_max_distance": int(options.get("max_distance", 128)),
-            "layer_norm_epsilon": shape.norm_eps,
-            "feed_forward_proj": activation_name(shape.feedforward, FEEDFORWARD_KINDS),
             # transformers derives the scaling of the logits from this key
             "tie_word_embeddings": full.logit_scale != 1,
             **special_tokens_config(full),
@@ -161,26 +148,76 @@ class T5Like(EncoderDecoderLike):
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         rules = [TensorRule("tokens.weight", (TABLE,))]
-        for side, last in (("encoder", 1), ("decoder", 2)):
-            there, here = f"{side}.block.{{}}.layer", f"{side}.blocks.{{}}"
-            inner = f"{there}.{last}.DenseReluDense"
-            wide = [f"{inner}.wi_0", f"{inner}.wi_1"] if shape.feedforward in GATED else [f"{inner}.wi"]
-            table = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            rules += [
-                TensorRule(f"{side}.schemes.0.table", (table,)),
-                TensorRule(f"{side}.norm.weight", (f"{side}.final_layer_norm.weight",)),
-                TensorRule(f"{here}.mixer_norm.weight", (f"{there}.0.layer_norm.weight",)),
-                TensorRule(f"{here}.feedforward_norm.weight", (f"{there}.{last}.layer_norm.weight",)),
-                *attention_rules(f"{here}.mixer", f"{there}.0.SelfAttention"),
-                *linear_rules(
-                    f"{here}.feedforward.widen", *wide, kind=StackedPair if len(wide) == 2 else TensorRule, bias=False
-                ),
-                *linear_rules(f"{here}.feedforward.narrow", f"{inner}.wo", bias=False),
-            ]
+        for side in ("encoder", "decoder"):
+            rules += stack_rules(shape, side, f"{side}.", per_layer=self.table_per_layer)
         cross = "decoder.blocks.{}.cross"
         rules += attention_rules(cross, "decoder.block.{}.layer.1.EncDecAttention")
         rules.append(TensorRule(f"{cross}_norm.weight", ("decoder.block.{}.layer.1.layer_norm.weight",)))
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", (HEAD,))]
+
+
+def t5_scheme(config: Mapping[str, Any], *, per_layer: bool) -> str:
+    """Return the scheme spec.
+
+    Raises:
+        ValueError: buckets that leave no logarithmic one.
+    """
+    buckets, farthest = (config[f"relative_attention_{name}"] for name in ("num_buckets", "max_distance"))
+    need(
+        buckets >= 4 and farthest > buckets // 2,
+        "relative_attention_num_buckets must be at least 4, and half of it below relative_attention_max_distance",
+        f"got {buckets} and {farthest}",
+        "load another checkpoint",
+    )
+    return f"t5:buckets={buckets},max_distance={farthest}{',per_layer=true' if per_layer else ''}"
+
+
+def stack_config(model_type: str, shape: Shape, *, per_layer: bool) -> dict[str, Any]:
+    """Return the config.json keys that an encoder and a decoder share."""
+    name, options = catalog.parse(shape.scheme_spec)
+    need(
+        name == "t5" and (options.get("per_layer") == "true") == per_layer,
+        f"a {model_type} requires the scheme t5{', with a table per_layer' if per_layer else ', with one table'}",
+        f"got {shape.scheme_spec!r}",
+        "use save_pretrained instead",
+    )
+    return {
+        "vocab_size": shape.vocabulary,
+        "d_model": shape.width,
+        "d_kv": shape.bindable_sizes["head_width"],
+        "d_ff": shape.hidden_width,
+        "num_heads": shape.heads,
+        "relative_attention_num_buckets": int(options.get("buckets", 32)),
+        "relative_attention_max_distance": int(options.get("max_distance", 128)),
+        "layer_norm_epsilon": shape.norm_eps,
+        "feed_forward_proj": activation_name(shape.feedforward, FEEDFORWARD_KINDS),
+    }
+
+
+def stack_rules(shape: Shape, side: str, ours: str, *, per_layer: bool) -> list[TensorRule]:
+    """Return the tensor mappings of the layers of an encoder or a decoder, without cross-attention.
+
+    Args:
+        shape: hyperparameters.
+        side: `encoder` or `decoder`, as checkpoints name it.
+        ours: what precedes the names of its tensors here.
+        per_layer: whether each layer has a table of positions, or the first one.
+    """
+    there, here, last = f"{side}.block.{{}}.layer", f"{ours}blocks.{{}}", 1 if side == "encoder" else 2
+    inner, layer = f"{there}.{last}.DenseReluDense", "{}" if per_layer else "0"
+    wide = [f"{inner}.wi_0", f"{inner}.wi_1"] if shape.feedforward in GATED else [f"{inner}.wi"]
+    table = f"{side}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
+    return [
+        TensorRule(f"{ours}schemes.{layer}.table", (table,)),
+        TensorRule(f"{ours}norm.weight", (f"{side}.final_layer_norm.weight",)),
+        TensorRule(f"{here}.mixer_norm.weight", (f"{there}.0.layer_norm.weight",)),
+        TensorRule(f"{here}.feedforward_norm.weight", (f"{there}.{last}.layer_norm.weight",)),
+        *attention_rules(f"{here}.mixer", f"{there}.0.SelfAttention"),
+        *linear_rules(
+            f"{here}.feedforward.widen", *wide, kind=StackedPair if len(wide) == 2 else TensorRule, bias=False
+        ),
+        *linear_rules(f"{here}.feedforward.narrow", f"{inner}.wo", bias=False),
+    ]
 
 
 def feedforward_kind(config: Mapping[str, Any]) -> FeedForwardKind:

@@ -23,6 +23,7 @@ class T5(Scheme):
         heads: heads of the model.
         buckets: rows of the table; bidirectional attention leaves the last of an odd number unused.
         max_distance: start of the last bucket [tokens].
+        per_layer: whether each layer of a model has a table of its own (UMT5), where all layers of T5 share one.
     Raises:
         ValueError: fewer than 4 buckets, or a max_distance that leaves no logarithmic bucket.
     Source: Raffel et al. 2020, T5, section 2.1, https://arxiv.org/abs/1910.10683, buckets from its published code.
@@ -40,7 +41,7 @@ class T5(Scheme):
   url = {https://arxiv.org/abs/1910.10683}
 }"""
 
-    def __init__(self, *, heads: int, buckets: int = 32, max_distance: int = 128) -> None:
+    def __init__(self, *, heads: int, buckets: int = 32, max_distance: int = 128, per_layer: bool = False) -> None:
         super().__init__()
         need_positive("heads", heads)
         need(buckets >= 4, "t5 needs at least 4 buckets", f"got {buckets}", "32 is usual")
@@ -51,7 +52,7 @@ class T5(Scheme):
             f"give more than {buckets // 2}",
         )
         self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
-        self.bias_reach = max_distance
+        self.bias_reach, self.per_layer = max_distance, per_layer
         self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bias(self, where: Geometry) -> Bias:

@@ -14,6 +14,7 @@ class Mt5(T5Like):
 
     model_type = "mt5"
     generation_class = "MT5ForConditionalGeneration"
+    encoder_class = "MT5EncoderModel"
     defaults: ClassVar[Mapping[str, Any]] = {
         **T5Like.defaults,
         "vocab_size": 250_112,

@@ -1,8 +1,5 @@
 """T5."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from ordinate.pretrained.t5_like import T5Like
 
 
@@ -17,6 +14,4 @@ class T5(T5Like):
 
     model_type = "t5"
     generation_class = "T5ForConditionalGeneration"
-
-    def scales(self, config: Mapping[str, Any]) -> bool:
-        return bool(config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True) is not False))
+    encoder_class = "T5EncoderModel"
