@@ -55,6 +55,18 @@ def test_norms_are_placed_by_norm_position(order):
     assert ("blocks.0.mixer_out_norm.weight" in names) == (order in ("res_post", "peri"))
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_logits_are_scaled(tied):
+    torch.manual_seed(0)
+    model = build(logit_scale=0.25, tie_embeddings=tied)
+    torch.manual_seed(0)
+    plain = build(tie_embeddings=tied)
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(model(ids(2, 7)), plain(ids(2, 7)) / 4)
+    assert torch.equal(model.next_token_logits(ids(2, 7)), plain.next_token_logits(ids(2, 7)) / 4)
+    assert torch.equal(model.hidden_states(ids(2, 7)), plain.hidden_states(ids(2, 7)))
+
+
 def test_each_layer_has_its_window():
     text = ids(1, 12)
     for windows, reach in (((3, None), 12), ((3,), 5), ((3, 2), 4), ((None,), 12)):
@@ -169,6 +181,11 @@ def test_any_feedforward_is_supported(kind):
         ({"head_width": 0}, "head_width must be above zero"),
         ({"mixer": "rnn", "head_width": 8}, "head_width needs a mixer with that option"),
         ({"layer_scale": 0.0}, "layer_scale must be above zero"),
+        ({"logit_scale": 0.0}, "logit_scale must be above zero"),
+        (
+            {"logit_scale": 0.5, "head": "none", "tie_embeddings": False},
+            "logit_scale has an effect only with head='next_token'; got logit_scale=0.5 with head='none'; leave it out",
+        ),
         (
             {"norm_position": "post", "first_norm": False},
             "first_norm=False needs pre-norm layers; got norm_position='post'",

@@ -32,6 +32,12 @@ WINDOWS = {
     "max_window_layers": [OUT, 0, 1, 2],
     "layer_types": [OUT, None, ["full_attention", "sliding_attention"], ["sliding_attention"] * 2],
 }
+# every so many layers have no window
+PATTERN = {
+    "sliding_window": [OUT, None, 3, 5],
+    "sliding_window_pattern": [OUT, None, 1, 2, 3, "LLLG"],
+    "layer_types": WINDOWS["layer_types"],
+}
 # what does not change the logits of a model in eval mode
 INERT = {
     "initializer_range": [0.02, 0.5],
@@ -232,6 +238,18 @@ FIELDS = {
         | {f"rope_{name}": [OUT, *PHI_ROPES] for name in ("parameters", "scaling")}
         | {"original_max_position_embeddings": [OUT, 4, 16], "partial_rotary_factor": [OUT, 0.5, 0.4, 1.0]},
         DECODER_HEADS[:-1],
+    ),
+    "exaone4": (
+        LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},
+        {name: values for name, values in SEED_LLAMA.items() if name != "attention_bias"} | PATTERN,
+        DECODER_HEADS,
+    ),
+    "cohere2": (
+        LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("rms_norm_eps", "token_classification_bias")}
+        | PATTERN
+        | {"layer_norm_eps": EPS, "logit_scale": [OUT, 0.25, 1.0, 3.0]},
+        [LM, LM, BASE],
     ),
     "olmo2": (LLAMA, {**SEED_LLAMA, "pad_token_id": [OUT, 0, 2, 12]}, DECODER_HEADS[:-2]),
     "starcoder2": (

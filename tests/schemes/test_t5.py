@@ -165,7 +165,8 @@ def test_positions_beyond_any_integer_share_the_last_bucket(both_sides):
 
 def test_with_a_table_per_layer_layers_learn_apart():
     plain, apart = (
-        Decoder(Shape(vocabulary=5, width=8, layers=3, heads=2, scheme=scheme)) for scheme in ("t5", "t5:per_layer=true")
+        Decoder(Shape(vocabulary=5, width=8, layers=3, heads=2, scheme=scheme))
+        for scheme in ("t5", "t5:per_layer=true")
     )
     assert (len(plain.schemes), len(apart.schemes)) == (1, 3)
     assert apart.scheme_of_layer == [0, 1, 2]

@@ -49,6 +49,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "norm_position": ("pre", "parallel", "shared"),
     "feedforward": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"),
     "layer_scale": (None,),
+    "logit_scale": (1.0,),
     "first_norm": (True,),
     "blocks": ("plain",),
 }

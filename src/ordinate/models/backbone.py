@@ -167,7 +167,7 @@ class Backbone(LayerStack):
 
 
 def scaled(x: Tokens, factor: float) -> Tokens:
-    """Multiply token embeddings by their factor; those with the factor 1 are returned as they are."""
+    """Multiply token vectors by a factor; with the factor 1 they are returned as they are."""
     return x if factor == 1 else x * factor
 
 

@@ -10,7 +10,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.data.batch import Batch
-from ordinate.models.backbone import Backbone
+from ordinate.models.backbone import Backbone, scaled
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.saved_model import SavedModel
@@ -118,6 +118,7 @@ class Decoder(Backbone, SavedModel):
             f"this one has head={self.shape.head!r}",
             "call class_logits, span_logits or hidden_states, or load a checkpoint with a language-model head",
         )
+        x = scaled(x, self.shape.logit_scale)
         if self.head is not None:
             return self.head(x)
         # a scheme that appends columns leaves the token table narrower than the model

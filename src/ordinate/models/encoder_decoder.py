@@ -203,7 +203,7 @@ class EncoderDecoder(nn.Module, SavedModel):
     def _logits(self, x: Tokens) -> Logits:
         # a scheme that appends columns leaves the token table narrower than the model
         table = self.tokens.weight if self.head is None else self.head.weight
-        x = x[..., : table.shape[1]] * self.shape.logit_scale
+        x = scaled(x[..., : table.shape[1]], self.shape.logit_scale)
         return linear(x, table, self.logit_bias)
 
     def cross_attention_inputs(self, target: Geometry, memory: EncodedSource) -> list[CrossAttentionInput]:

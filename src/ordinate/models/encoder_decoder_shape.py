@@ -36,7 +36,6 @@ class EncoderDecoderShape(Shape):
             `scaled`: source token j is at j * ratio.
         cross_ratio: target tokens per source token; None with a scaled axis: target length over source length, so
             that both sequences end at the same position. The target length must then be known before generation.
-        logit_scale: factor of the final hidden states before the output head; width^(-1/2) in T5.
         logit_bias: whether the output head has a bias.
         start: decoder start token; None: none, which generation needs.
         end: end-of-sequence token, or several; (): none.
@@ -72,7 +71,6 @@ class EncoderDecoderShape(Shape):
     cross_scheme: SchemeForm = "none"
     cross_axis: CrossAxis = "shared"
     cross_ratio: float | None = None
-    logit_scale: float = 1.0
     logit_bias: bool = False
     start: int | None = 0
     end: int | tuple[int, ...] = 1
@@ -88,7 +86,7 @@ class EncoderDecoderShape(Shape):
     def __post_init__(self) -> None:
         super().__post_init__()
         need_known("cross_axis", self.cross_axis, CROSS_AXES)
-        for name in ("source_vocabulary", "logit_scale", "cross_ratio"):
+        for name in ("source_vocabulary", "cross_ratio"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need(

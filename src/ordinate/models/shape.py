@@ -92,6 +92,7 @@ class Shape:
             original transformer. A tied output head uses the table without it.
         embedding_std: standard deviation of the token embeddings at initialisation, after that factor: that of the
             table is `table_std`. Schemes that add to the token embeddings get it as `scale`.
+        logit_scale: factor of the final hidden states before the output head; width^(-1/2) in T5.
         embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
         layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
@@ -127,6 +128,7 @@ class Shape:
     padding: int | None = None
     embedding_scale: float = 1.0
     embedding_std: float = INITIAL_STD
+    logit_scale: float = 1.0
     embedding_norm: bool = False
     layer_scale: float | None = None
     first_norm: bool = True
@@ -275,7 +277,7 @@ class Shape:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "layer_scale", "embedding_scale", "embedding_std"):
+        for name in ("hidden", "head_width", "layer_scale", "embedding_scale", "embedding_std", "logit_scale"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         if self.norm_eps is not None:
@@ -310,6 +312,12 @@ class Shape:
             "a tied output head has no bias",
             "got bias='head'",
             "give tie_embeddings=False",
+        )
+        need(
+            self.logit_scale == 1 or self.head == "next_token",
+            "logit_scale has an effect only with head='next_token'",
+            f"got logit_scale={self.logit_scale} with head={self.head!r}",
+            "leave it out",
         )
         need(
             self.first_norm or self.norm_position == "pre",

@@ -32,6 +32,7 @@ OPTIONAL: Mapping[str, Any] = {
     "repetition_penalty": float | None,
     "layer_types": list[str] | None,
     "no_rope_layers": list[int] | None,
+    "sliding_window_pattern": int | str | None,
     "dense_act_fn": str,
     "is_gated_act": bool | int | None,
     "embedding_size": int,

@@ -59,13 +59,14 @@ class DecoderLike(Family):
                 padding=self._padding(shape) if head == "classes" else None,
                 bias=(*plain, "head") if biased else plain,
                 tie_embeddings=False,
+                logit_scale=1.0,
             )
         stored = (rule.theirs[0] for rule in self.rules(shape) if rule.ours == "head.weight")
         heads = {self.stored_name(name, names) for name in stored}
         # a tied head is there even in a checkpoint of the bare model
         if named != self.base_class or shape.tie_embeddings or heads & set(names):
             return shape
-        return replace(shape, head="none", bias=plain)
+        return replace(shape, head="none", bias=plain, logit_scale=1.0)
 
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
         """Return the shape; with a head of its own where the checkpoint has one that differs, as in transformers."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, shown
+from ordinate.models.shape import Shape
 from ordinate.schemes.rope import Rope
 from ordinate.schemes.spectra._spectrum import Spectrum
 
@@ -16,6 +17,8 @@ TRANSFORMERS_ROPE_TYPES = frozenset({"linear", "dynamic", "yarn", "llama3", "lon
 TRAINED_LENGTH_TYPES = frozenset({"llama3", "yarn", "longrope"})
 """Types for which transformers completes `original_max_position_embeddings`."""
 DEFAULT_THETA = 10_000.0
+NONE = "none"
+"""The scheme of layers without RoPE."""
 
 
 def rope_parameters(config: Mapping[str, Any], *, partial: bool = False) -> dict[str, Any]:
@@ -83,7 +86,7 @@ def rope_spec(
     """
     wide = head_width if rotated_width is None else rotated_width
     if not _rotates(parameters, wide, partial=partial):
-        return "none"
+        return NONE
     rope = Rope.from_rope_parameters(parameters, head_width=wide, max_length=max_length)
     if rope.spectrum.length_thresholds != ():
         # as transformers does, and not at each query
@@ -108,7 +111,7 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
         ValueError: the spec is not a single rope, or one that the family does not have.
     """
     name, options = catalog.parse(line)
-    if name == "none" and partial:
+    if name == NONE and partial:
         return {"rope_type": "default", "rope_theta": DEFAULT_THETA, "partial_rotary_factor": 0.0}
     need(
         name == "rope",
@@ -146,6 +149,32 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
         parameters["rope_type"] = rope.spectrum.rope_type
     # tuples become lists, as they would in config.json
     return json.loads(json.dumps(parameters))
+
+
+def rotating_layers_config(
+    model_type: str, shape: Shape, head_width: int, theta: float
+) -> tuple[dict[str, Any], list[bool]]:
+    """Return the `rope_parameters` of a model with RoPE in some layers, and whether each layer has it.
+
+    Args:
+        model_type: the family.
+        shape: hyperparameters.
+        head_width: channels of a head.
+        theta: `rope_theta` of a model without RoPE.
+
+    Raises:
+        ValueError: other schemes, or more than one RoPE.
+    """
+    entries = [shape.scheme_spec.entries[layer % len(shape.scheme_spec.entries)] for layer in range(shape.layers)]
+    ropes = sorted(set(entries) - {NONE})
+    need(
+        len(ropes) <= 1,
+        f"a {model_type} requires one scheme rope, in all layers or in some, and none in the others",
+        f"got {shape.scheme_spec}",
+        "use save_pretrained instead",
+    )
+    parameters = spec_to_rope_parameters(ropes[0] if ropes else f"rope:theta={theta}", head_width)
+    return parameters, [entry != NONE for entry in entries]
 
 
 def _rotates(parameters: Mapping[str, Any], head_width: int, *, partial: bool) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -67,6 +67,21 @@ def layer_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
     )
     windows = tuple(window if kind == SLIDING else None for kind in types)
     return (windows[0],) if len(set(windows)) == 1 else windows
+
+
+def every_nth_whole(config: Mapping[str, Any], key: str = "sliding_window_pattern") -> dict[str, Any]:
+    """Return a config.json with the types of its layers: without layer_types every n-th layer has no window.
+
+    Args:
+        config: config.json.
+        key: the key of n.
+    """
+    types, every, count = config["layer_types"], config[key], config["num_hidden_layers"]
+    if types is None:
+        must = f"{key} must be a whole number above zero, where layer_types is left out"
+        need(isinstance(every, int) and every > 0, must, f"got {shown(every)}", "give layer_types in config.json")
+        types = [SLIDING if (layer + 1) % every else FULL for layer in range(count)]
+    return {**config, "layer_types": types, "use_sliding_window": True, "max_window_layers": None}
 
 
 def layer_types(shape: Shape) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained.llama_like import LlamaLike
-from ordinate.pretrained.rope_parameters import spec_to_rope_parameters
+from ordinate.pretrained.rope_parameters import NONE, rotating_layers_config
 from ordinate.pretrained.sliding_windows import FULL, SLIDING, layer_types, layer_windows
 
 THETA = 2e6
-NONE = "none"
 
 
 class Smollm3(LlamaLike):
@@ -51,19 +50,9 @@ class Smollm3(LlamaLike):
         return ",".join(rope if rotates else NONE for rotates in rotating_layers(config))
 
     def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
-        entries = [shape.scheme_spec.entries[layer % len(shape.scheme_spec.entries)] for layer in range(shape.layers)]
-        ropes = sorted(set(entries) - {NONE})
-        need(
-            len(ropes) <= 1,
-            f"a {self.model_type} requires one scheme rope, in all layers or in some, and none in the others",
-            f"got {shape.scheme_spec}",
-            "use save_pretrained instead",
-        )
-        return {
-            "rope_parameters": spec_to_rope_parameters(ropes[0] if ropes else f"rope:theta={THETA}", head_width),
-            # ones are layers with rope
-            "no_rope_layers": [int(entry != NONE) for entry in entries],
-        }
+        parameters, rotating = rotating_layers_config(self.model_type, shape, head_width, THETA)
+        # ones are layers with rope
+        return {"rope_parameters": parameters, "no_rope_layers": [int(rotates) for rotates in rotating]}
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         sliding = config["use_sliding_window"] and config["sliding_window"] is not None
