@@ -184,7 +184,7 @@ def test_any_feedforward_is_supported(kind):
         ({"logit_scale": 0.0}, "logit_scale must be above zero"),
         (
             {"logit_scale": 0.5, "head": "none", "tie_embeddings": False},
-            "logit_scale has an effect only with head='next_token'; got logit_scale=0.5 with head='none'; leave it out",
+            "logit_scale has an effect only with head='next_token'; got logit_scale=0.5 with head='none'; leave",
         ),
         (
             {"norm_position": "post", "first_norm": False},
