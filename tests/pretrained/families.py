@@ -53,6 +53,9 @@ CASES = {
     | {"rope_parameters": {"rope_type": "longrope", "short_factor": FACTORS, "long_factor": FACTORS}}
     | {"original_max_position_embeddings": 16},
     "olmo2": LLAMA,
+    "olmo3": LLAMA
+    | {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+    | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
     "exaone4": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2},
     "exaone4, whole": LLAMA | {"sliding_window": None, "layer_types": ["full_attention"] * 2},
     "cohere2": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2, "logit_scale": 0.25},
@@ -110,6 +113,7 @@ TEXT_HEADS = {
     "smollm3, text heads": LLAMA | {"no_rope_layers": [1, 0]},
     "phi3, text heads": LLAMA,
     "olmo2, text heads": LLAMA,
+    "olmo3, text heads": LLAMA | {"sliding_window": 4},
     "exaone4, text heads": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2},
     "starcoder2, text heads": LLAMA,
     "gpt2, text heads": EARLY,

@@ -251,6 +251,20 @@ FIELDS = {
         | {"layer_norm_eps": EPS, "logit_scale": [OUT, 0.25, 1.0, 3.0]},
         [LM, LM, BASE],
     ),
+    "olmo3": (
+        LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},
+        SEED_LLAMA
+        | {name: PATTERN[name] for name in ("sliding_window", "layer_types")}
+        | {
+            "pad_token_id": [OUT, 0, 2, 12],
+            "rope_parameters": [
+                *(OUT, None, {"full_attention": {"rope_type": "default", "rope_theta": 90.0}}),
+                *({"full_attention": rope, "sliding_attention": {"rope_theta": 300.0}} for rope in ropes(4)),
+                {"full_attention": None, "sliding_attention": {"rope_type": "linear", "factor": 2.0}},
+            ],
+        },
+        DECODER_HEADS[:-2],
+    ),
     "olmo2": (LLAMA, {**SEED_LLAMA, "pad_token_id": [OUT, 0, 2, 12]}, DECODER_HEADS[:-2]),
     "starcoder2": (
         LLAMA,

@@ -17,7 +17,7 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_usual,
 )
-from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.layer_type_ropes import layer_type_rope, layer_type_ropes_config
 from ordinate.pretrained.sliding_windows import FULL, SLIDING, need_layer_types
 from ordinate.pretrained.text_heads import encoder_head, head_classes, head_labels, head_settings
 
@@ -108,18 +108,8 @@ class Modernbert(Family):
         came = f"got {type(shape).__name__}, {shape.mixer_spec}, {shape.feedforward}"
         wanted = f"a modernbert must be a gated encoder with mixer {BIASED} or {PLAIN}"
         need(fits, wanted, came, "use save_pretrained instead")
-        plan, top = shape.scheme_spec.entries, cast(EncoderShape, shape)
-        kinds = [FULL if window is None else SLIDING for window in shape.layer_windows]
-        sizes = {window for window in shape.layer_windows if window is not None}
-        turns = {(kind, plan[layer % len(plan)]) for layer, kind in enumerate(kinds)}
-        need(
-            len(sizes) <= 1 and len(turns) == len(set(kinds)),
-            "a modernbert must have one window size, one rope for windowed and one for global layers",
-            f"got windows of {sorted(sizes)} and {sorted(turns)}",
-            "use save_pretrained instead",
-        )
-        usual = {(kind, f"rope:theta={theta}") for kind, theta in THETAS.items() if kind not in kinds}
-        ropes = {kind: spec_to_rope_parameters(line, shape.width // shape.heads) for kind, line in turns | usual}
+        sizes, top = {window for window in shape.layer_windows if window is not None}, cast(EncoderShape, shape)
+        ropes = layer_type_ropes_config(self.model_type, shape, shape.width // shape.heads, THETAS)
         return {
             "architectures": [self.architecture(shape)],
             "vocab_size": shape.vocabulary,
@@ -135,9 +125,8 @@ class Modernbert(Family):
             "norm_bias": "norm" in shape.bias,
             "attention_bias": shape.mixer_spec == BIASED,
             "mlp_bias": "feedforward" in shape.bias,
-            "layer_types": kinds,
             "local_attention": 2 * (sizes.pop() - 1) if sizes else self.defaults["local_attention"],
-            "rope_parameters": ropes,
+            **ropes,
             **self._head_config(top),
         }
 
@@ -211,14 +200,5 @@ class Modernbert(Family):
     def _rope(self, config: Mapping[str, Any], kind: str) -> str:
         """Return the RoPE scheme spec of a layer type."""
         early = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}[kind]
-        # transformers completes parameters before it adds to them: a `type` in rope_scaling then has no effect
-        usual = {"rope_type": "default"}
-        given = usual if config["rope_parameters"] is None else config["rope_parameters"].get(kind)
-        found = dict(usual if given is None else given) | (config.get("rope_scaling") or {})
-        if found.get("rope_type") == "default":
-            found = {name: found[name] for name in ("rope_type", "rope_theta") if name in found}
-        # keys beside the dictionary that count in other families have no effect in this one
-        without = dict.fromkeys(("partial_rotary_factor", "original_max_position_embeddings"))
-        beside = {**config, **without, "rope_theta": config.get(early, THETAS[kind])}
-        head_width = config["hidden_size"] // config["num_attention_heads"]
-        return rope_spec(complete_rope_parameters(found, beside), head_width, config["max_position_embeddings"])
+        head_width, theta = config["hidden_size"] // config["num_attention_heads"], config.get(early, THETAS[kind])
+        return layer_type_rope(config, kind, head_width, scaled=True, theta=theta)

@@ -1,0 +1,59 @@
+"""RoPE by layer type in config.json: one for layers with a sliding window, one for the others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.sliding_windows import FULL, SLIDING
+
+
+def layer_type_rope(config: Mapping[str, Any], kind: str, head_width: int, *, scaled: bool, theta: float) -> str:
+    """Return the scheme spec of a layer type.
+
+    Args:
+        config: config.json.
+        kind: the layer type.
+        head_width: channels of a head.
+        scaled: whether `rope_scaling` beside `rope_parameters` applies to this type.
+        theta: `rope_theta` of this type, where the dictionary has none.
+    """
+    # transformers completes parameters before it adds to them: a `type` in rope_scaling then has no effect
+    usual = {"rope_type": "default"}
+    given = usual if config["rope_parameters"] is None else config["rope_parameters"].get(kind)
+    found = dict(usual if given is None else given) | ((config.get("rope_scaling") or {}) if scaled else {})
+    if found.get("rope_type") == "default":
+        found = {name: found[name] for name in ("rope_type", "rope_theta") if name in found}
+    # keys beside the dictionary that count in other families have no effect in these
+    without = dict.fromkeys(("partial_rotary_factor", "original_max_position_embeddings"))
+    beside = {**config, **without, "rope_theta": theta}
+    return rope_spec(complete_rope_parameters(found, beside), head_width, config["max_position_embeddings"])
+
+
+def layer_type_ropes_config(
+    model_type: str, shape: Shape, head_width: int, thetas: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the `rope_parameters` and the `layer_types` of a model.
+
+    Args:
+        model_type: the family.
+        shape: hyperparameters.
+        head_width: channels of a head.
+        thetas: `rope_theta` of types of layers that the model does not have.
+
+    Raises:
+        ValueError: windows of several sizes, or layers of one type with several schemes.
+    """
+    plan, kinds = shape.scheme_spec.entries, [FULL if size is None else SLIDING for size in shape.layer_windows]
+    sizes = {window for window in shape.layer_windows if window is not None}
+    turns = {(kind, plan[layer % len(plan)]) for layer, kind in enumerate(kinds)}
+    need(
+        len(sizes) <= 1 and len(turns) == len(set(kinds)),
+        f"a {model_type} must have one window size, one rope for windowed and one for global layers",
+        f"got windows of {sorted(sizes)} and {sorted(turns)}",
+        "use save_pretrained instead",
+    )
+    usual = {(kind, f"rope:theta={theta}") for kind, theta in thetas.items() if kind not in kinds}
+    ropes = {kind: spec_to_rope_parameters(line, head_width) for kind, line in turns | usual}
+    return {"layer_types": kinds, "rope_parameters": ropes}
