@@ -336,10 +336,8 @@ def test_a_mixer_that_ignores_a_hook_refuses_the_scheme(monkeypatch):
         build(scheme="alibi")
 
 
-def test_a_scheme_for_each_layer_is_made_and_used_in_order(monkeypatch):
-    T5 = catalog.load("ordinate.schemes", catalog.import_module("ordinate.schemes._scheme").Scheme, "t5")
-    monkeypatch.setattr(T5, "per_layer", True)
-    model = build(scheme="t5")
+def test_a_scheme_for_each_layer_is_made_and_used_in_order():
+    model = build(scheme="t5:per_layer=true")
     assert len(model.schemes) == 2
     model(ids(1, 4)).sum().backward()
     assert all(bool((scheme.table.grad != 0).any()) for scheme in model.schemes)
