@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ordinate import Decoder, Shape
+from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.pretrained import verify
 from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.weights import family_of, load, save
@@ -141,6 +143,18 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             {"relative_attention_max_distance": 4},
             "half of it below relative_attention_max_distance; got 8 and 4",
         ),
+        ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers must have an entry for each layer; got 1 for 2 layers"),
+        (
+            "phi3",
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rope_type of a phi3 must be default or longrope; got 'linear'; load",
+        ),
+        (
+            "exaone4",
+            {"layer_types": None, "sliding_window_pattern": "LLLG"},
+            "sliding_window_pattern must be a whole number above zero, where layer_types is left out; got 'LLLG'",
+        ),
+        ("umt5_encoder", {"is_decoder": True}, "umt5 is supported with is_decoder=False only; got True"),
         ("mistral", {"sliding_window": 0}, r"sliding_window in config\.json must be above 1, or null: .*; got 0"),
         ("ministral", {"sliding_window": 1}, r"sliding_window .* 1, the cache of transformers keeps all .*; got 1"),
     ],
@@ -196,3 +210,66 @@ def test_any_number_of_rotated_channels_is_written_and_read(width, rotated):
     config = spec_to_rope_parameters(f"rope:rotary_dim={rotated}", width, partial=True)
     assert int(width * config["partial_rotary_factor"]) == rotated
     assert f"rotary_dim={rotated}" in rope_spec(config, width, 64, partial=True)
+
+
+GATED = {"feedforward": "swiglu"}
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "fields", "match"),
+    [
+        (
+            "phi3",
+            Decoder,
+            GATED | {"scheme": "rope:spectrum=linear,spectrum.factor=2"},
+            "a phi3 requires the scheme rope, with no spectrum but longrope; got rope:spectrum=linear",
+        ),
+        (
+            "smollm3",
+            Decoder,
+            GATED | {"scheme": "rope:theta=10.0,rope:theta=20.0"},
+            "a smollm3 requires one scheme rope, .* and none in the others; got rope:theta=10.0,rope:theta=20.0",
+        ),
+        ("starcoder2", Decoder, {"mixer": "shared_qk"}, "a starcoder2 requires the mixer softmax:.*; got shared_qk"),
+        (
+            "starcoder2",
+            Decoder,
+            {"norm": "layer", "sliding_windows": (3, None)},
+            "a starcoder2 must have the same window in every layer; got .*; use save_pretrained instead",
+        ),
+        ("cohere2", Decoder, GATED, "a cohere2 requires .* norm_position shared, and a gated feedforward; got .*pre"),
+        ("olmo2", Decoder, GATED, "a olmo2 requires swiglu .* and norm_position res_post; got swiglu, rms and pre"),
+        (
+            "olmo3",
+            Decoder,
+            GATED
+            | {"norm_position": "res_post", "sliding_windows": (3, 4), "norm_eps": 1e-5}
+            | {"mixer": "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true"},
+            r"a olmo3 must have one window size, .*; got windows of \[3, 4\]",
+        ),
+        (
+            "t5_encoder",
+            Encoder,
+            {"head": "masked", "tie_embeddings": True, "scheme": "t5"},
+            "a T5EncoderModel must be an encoder with head='none' and mixer .*; got EncoderShape, head='masked'",
+        ),
+        (
+            "t5_encoder",
+            Encoder,
+            {
+                "head": "none",
+                "tie_embeddings": True,
+                "scheme": "t5:per_layer=true",
+                "mixer": "softmax:variant.scale=1.0",
+            },
+            "a t5 requires the scheme t5, with one table; got 't5:per_layer=true'",
+        ),
+    ],
+)
+def test_a_shape_that_a_family_does_not_have_is_not_saved(family, kind, fields, match, tmp_path):
+    shape = Shape if kind is Decoder else EncoderShape
+    model = kind(
+        shape(**({"vocabulary": 19, "width": 16, "layers": 2, "heads": 2, "tie_embeddings": False} | fields))
+    )
+    with pytest.raises(ValueError, match=match):
+        save(model, tmp_path, family)

@@ -16,6 +16,7 @@ import torch
 
 from ordinate.core import catalog
 from ordinate.pretrained._family import Family
+from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.families import gpt2
 
 pytest.importorskip("transformers")
@@ -34,8 +35,12 @@ def quiet(recwarn):
     transformers.logging.set_verbosity(level)
 
 
+def family_class(name):
+    return catalog.load("ordinate.pretrained.families", Family, name)
+
+
 def family_of(name):
-    return catalog.load("ordinate.pretrained.families", Family, name)()
+    return family_class(name)()
 
 
 def fields(name):
@@ -65,6 +70,11 @@ def test_defaults_and_aliases_are_those_of_transformers(name):
     assert {key: family.defaults[key] for key in shared} == {key: theirs[key] for key in shared}
     assert dict(family.aliases) == DRAWN["config_class"](name).attribute_map
     assert set(family.aliases.values()) <= family.defaults.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if issubclass(family_class(name), DecoderLike)])
+def test_classifiers_leave_out_the_padding_token_of_transformers_by_default(name):
+    assert family_of(name).defaults.get("pad_token_id") == DRAWN["config_class"](name)().pad_token_id
 
 
 def outcomes(draws):
