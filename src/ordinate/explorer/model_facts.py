@@ -11,6 +11,7 @@ from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.explorer.packing import SCALES, PackedModel
 from ordinate.explorer.rounding import is_rounded, round_rows
+from ordinate.mixers._projections import AcrossHeadsNorm
 from ordinate.mixers.softmax import Softmax
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
@@ -78,11 +79,12 @@ def check_model(model: Backbone) -> None:
 
 
 def _check_mixers(model: Backbone) -> None:
-    """Raise unless all layers have softmax attention, without caps, sinks and clips."""
+    """Raise unless all layers have softmax attention, without caps, sinks, clips and norms across heads."""
     for block in model.blocks:
         mixer: Any = block.mixer
         plain = type(mixer) is Softmax and (mixer.softcap, mixer.sinks, mixer.clip_qkv) == (None, None, None)
-        must = "the explorer runs softmax attention without softcap, sinks and clip_qkv"
+        plain = plain and not isinstance(mixer.q_norm, AcrossHeadsNorm)
+        must = "the explorer runs softmax attention without softcap, sinks, clip_qkv and qk_norm_across"
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
 
 
