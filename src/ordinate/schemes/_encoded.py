@@ -52,15 +52,25 @@ def need_memory(into: EncodedKeys | None, keys: EncodedKeys) -> None:
         keys: keys that the encoded ones are like.
 
     Raises:
-        ValueError: another shape or dtype, the memory of the keys themselves, or enabled gradients.
+        ValueError: another shape, dtype or device, channels that are not contiguous, numbers that share memory, the
+            memory of the keys themselves, or enabled gradients.
     """
     if into is None:
         return
     remedy = "give memory like the encoded keys, or leave out into="
     need(
-        into.shape == keys.shape and into.dtype == keys.dtype,
-        "the memory for encoded keys has their shape and dtype",
-        lambda: f"got {tuple(into.shape)}, {into.dtype} for {tuple(keys.shape)}, {keys.dtype}",
+        into.shape == keys.shape and into.dtype == keys.dtype and into.device == keys.device,
+        "the memory for encoded keys has their shape, dtype and device",
+        lambda: f"got {tuple(into.shape)}, {into.dtype}, {into.device} for {tuple(keys.shape)}, {keys.dtype}, "
+        f"{keys.device}",
+        remedy,
+    )
+    # kernels write by address
+    strides = [stride for size, stride in zip(into.shape, into.stride(), strict=True) if size > 1]
+    need(
+        0 not in strides and (into.shape[3] == 1 or into.stride(3) == 1),
+        "the memory for encoded keys has contiguous channels, and an entry for each number",
+        lambda: f"got strides of {into.stride()}",
         remedy,
     )
     same = has_values(keys) and into.untyped_storage().data_ptr() == keys.untyped_storage().data_ptr()
