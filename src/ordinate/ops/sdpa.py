@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import SDPBackend, _cur_sdpa_kernel_backends, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.core.checks import need
@@ -88,10 +88,24 @@ def largest_entry(x: Tensor) -> float:
 
 
 def _trusted_kernels(q: Tensor, mask: Tensor | None) -> AbstractContextManager[Any]:
-    """Context that excludes cuDNN's attention where a mask is given: with some it is wrong (PyTorch 2.11)."""
+    """Context that excludes cuDNN's attention where a mask is given: with some it is wrong (PyTorch 2.11).
+
+    Other kernels stay switched on or off as they are; where cuDNN's alone is on, all others are used.
+    """
     if mask is None or not on_gpu(q):
         return nullcontext()
-    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+    others = [kernel for kernel in enabled_kernels() if kernel != SDPBackend.CUDNN_ATTENTION]
+    return sdpa_kernel(others or [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+
+
+def enabled_kernels() -> list[SDPBackend]:
+    """Return PyTorch's kernels of attention that are switched on (`torch.nn.attention.sdpa_kernel`)."""
+    return _cur_sdpa_kernel_backends()
+
+
+# torch.compile cannot trace the question; torch.compiler.assume_constant_result, whose import of the compiler takes a
+# second, sets this
+enabled_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _watch(out: Tensor) -> None:

@@ -1,5 +1,8 @@
 """The choice of the backend near_far; what it computes in a process of its own, which Triton interprets."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -76,6 +79,40 @@ def test_on_a_gpu_it_takes_long_texts_in_16_bits(scheme, tokens, given, says, mo
             assert "no fixed order" in backend.call_unsupported_reason(call)
         finally:
             torch.use_deterministic_algorithms(False)
+
+
+TRACED = """
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ordinate import Geometry
+from ordinate.attention._backend import AttentionCall, ScoreOptions
+from ordinate.attention.backends import near_far
+from ordinate.ops.triton import fused
+from ordinate.schemes import T5
+
+near_far.unavailable_reason, near_far.unproved_reason = lambda device: None, lambda name, call, kind: None
+scheme, where = T5(heads=4), Geometry.causal(8192)
+
+
+def supported(q):
+    call = AttentionCall(q, q, q, scheme.at(where), 0.1, 0.0, ScoreOptions())
+    return q if near_far.NearFar().call_unsupported_reason(call) is None else q[:0]
+
+
+for kind in ("hopper", "ampere"):
+    near_far.device_class = fused.device_class = lambda device, kind=kind: kind
+    torch.compiler.reset()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q = torch.empty(1, 4, 8192, 64, dtype=torch.bfloat16, device="cuda")
+        assert torch.compile(supported, fullgraph=True, backend="eager")(q).shape == q.shape
+"""
+
+
+def test_torch_compile_traces_the_questions_that_a_gpu_is_asked():
+    # in a process of its own: the type checks of tests cannot be compiled
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_far_gradients_given_more_keys_are_those_of_the_whole_softmax():

@@ -3,6 +3,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate import Geometry, attend, explain
@@ -218,6 +219,32 @@ def test_on_a_gpu_cudnn_is_excluded_where_a_mask_is_given(scheme, excluded):
         attend(q, k, v, scheme.at(where), backend="sdpa")
     assert seen[-1] == (not excluded, not excluded)
     assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "left"),
+    [
+        (SDPBackend.MATH, {SDPBackend.MATH}),
+        (
+            SDPBackend.CUDNN_ATTENTION,
+            {SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION},
+        ),
+    ],
+    ids=["one other", "cuDNN's alone"],
+)
+def test_on_a_gpu_kernels_that_are_switched_off_stay_so_where_cudnn_is_excluded(chosen, left):
+    where, seen = Geometry.causal(9), []
+
+    def attention(*given, **options):
+        seen.append(set(sdpa.enabled_kernels()))
+        return scaled_dot_product_attention(*given, **options)
+
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    with mock.patch.object(sdpa, "scaled_dot_product_attention", attention), as_if_on("cuda"):
+        with sdpa_kernel(chosen):
+            attend(q, k, v, Alibi(heads=4).at(where), backend="sdpa")
+            assert sdpa.enabled_kernels() == [chosen]
+    assert seen[-1] == left
 
 
 def test_on_a_gpu_a_mask_that_gives_wrong_numbers_is_refused(monkeypatch):

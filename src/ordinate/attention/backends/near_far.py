@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._proof import unproved_reason
@@ -17,6 +18,7 @@ from ordinate.attention._triton_vectors import (
     vectors_unsupported,
 )
 from ordinate.core.shapes import LogSumExp, Outputs
+from ordinate.ops.sdpa import enabled_kernels
 from ordinate.ops.triton import operators, vector_operators
 from ordinate.ops.triton.availability import unavailable_reason
 from ordinate.ops.triton.fused import prefers_cudnn
@@ -65,8 +67,8 @@ class NearFar(Backend):
         if device_class(call.q.device) not in TILES:
             return "there are no configurations of the kernels for this GPU"
         # the kernel that a proof is about does not depend on switches
-        usable = torch.backends.cuda
-        if not (usable.cudnn_sdp_enabled() if prefers_cudnn(call.q.device) else usable.flash_sdp_enabled()):
+        cudnn = prefers_cudnn(call.q.device)
+        if (SDPBackend.CUDNN_ATTENTION if cudnn else SDPBackend.FLASH_ATTENTION) not in enabled_kernels():
             return "PyTorch's fused kernel is switched off (torch.nn.attention.sdpa_kernel)"
         if torch.are_deterministic_algorithms_enabled():
             return "PyTorch's fused kernels add gradients of queries in no fixed order"

@@ -1,6 +1,7 @@
 """Definition and launch of Triton kernels, and the tensors that they take."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -88,14 +89,15 @@ def contiguous_channels(x: Tensor) -> Tensor:
     """Return the tensor itself if the kernels read it as they read a contiguous one, else a contiguous copy.
 
     Its channels must be contiguous, its address [bytes] a multiple of 16, and its tokens so near to each other that
-    offsets within a tile have 32 bits. Of heads whose number of channels 16 divides, all strides [numbers] must be
-    multiples of 16, too: for others Triton compiles other code, which no proof has seen, and which loads one number
-    at a time.
+    offsets within a tile have 32 bits. The largest power of two up to 16 that divides the number of channels must
+    divide all strides [numbers], as it does those of a contiguous tensor: for others Triton compiles other code, which
+    no proof has seen, and which loads one number at a time; and PyTorch's fused kernels, called by name, load 8
+    numbers of 16 bits at a time, from addresses that 16 bytes must divide.
     """
     strides = [stride for size, stride in zip(x.shape[:3], x.stride(), strict=False) if size > 1]
     fits = x.data_ptr() % ALIGNED == 0 and ((x.stride(3) == 1 and x.stride(2) <= MAX_ROW) or x.is_contiguous())
-    if x.shape[3] % ALIGNED == 0:
-        fits = fits and not any(stride % ALIGNED for stride in strides)
+    step = math.gcd(x.shape[3], ALIGNED)
+    fits = fits and not any(stride % step for stride in strides)
     return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 

@@ -36,7 +36,9 @@ def forward(given: VectorProblem) -> tuple[Tensor, ...]:
         given: a causal problem, as many queries as keys, whose table and vectors begin where they are constant; no
             vectors for keys, window, documents, sinks or cap.
     """
-    farther = far(given.base)
+    other, norm = far(given.base)
+    # PyTorch's kernels lay it out as the queries, or with heads beside each other, as the operator says that it does
+    farther = other.transpose(1, 2).contiguous().transpose(1, 2), norm
     out, lse, *kept = vectors.forward(given._replace(base=near(given.base)))
     join(describe(given.base), _vectors(given), farther, (out, lse))
     return out, lse, *kept, *farther

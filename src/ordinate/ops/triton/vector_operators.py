@@ -114,9 +114,8 @@ def _shaped(
 def _shaped_near_far(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, ...]:
-    rows = slice(structure[3], None)
-    made = _shaped(q, k, v, others, structure, numbers)
-    return *made, *(x.contiguous() for x in empty_outputs(q[:, :, rows], v))
+    farther = empty_outputs(q[:, :, structure[3] :], v)
+    return *_shaped(q, k, v, others, structure, numbers), *farther
 
 
 def _shaped_backward(
