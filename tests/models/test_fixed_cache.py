@@ -1,5 +1,8 @@
 """A decoding step of fixed size computes what an ordinary one computes, in the same tensors, without waiting."""
 
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -219,6 +222,44 @@ def test_an_empty_cache_and_several_tokens_are_refused():
 def test_a_graph_without_a_gpu_is_refused():
     with pytest.raises(ValueError, match="needs a model on a GPU; got one on cpu; call generate"):
         generate_with_cuda_graph(decoder(), torch.ones(1, 2, dtype=torch.long), 3, temperature=0)
+
+
+def test_a_graph_is_captured_on_the_device_of_the_model(monkeypatch):
+    current, found, captured = [torch.device("cuda", 0)], [], []
+
+    @contextmanager
+    def device(chosen):
+        current.append(chosen)
+        yield
+        current.pop()
+
+    class Stream:
+        def __init__(self):
+            found.append(current[-1])
+
+        def wait_stream(self, other):
+            found.append(current[-1])
+
+    def graph(made, stream=None):
+        captured.append((made, stream))
+        return nullcontext()
+
+    replays = SimpleNamespace(replay=lambda: found.append("replayed"))
+    pretended = {"device": device, "Stream": Stream, "current_stream": Stream, "graph": graph}
+    pretended |= {"stream": lambda stream: nullcontext(), "CUDAGraph": lambda: replays}
+    for name, one in pretended.items():
+        monkeypatch.setattr(torch.cuda, name, one)
+    with torch.inference_mode():
+        step = DecodingStep(decoder(), read(decoder(), PROMPTS["one row"])[0], 3)
+        replay = step.captured()
+        replay(torch.ones(1, 1, dtype=torch.long))
+    # two streams that wait for each other, all on the device of the model
+    assert found == [*4 * [step.ids.device], "replayed"]
+    assert current == [torch.device("cuda", 0)]
+    ((made, stream),) = captured
+    assert made is replays
+    assert isinstance(stream, Stream)
+    assert step.ids.tolist() == [[1]]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -175,16 +175,19 @@ class DecodingStep:
 
         The logits of a call are overwritten by the next one.
         """
-        stream, usual = torch.cuda.Stream(), torch.cuda.current_stream()
-        stream.wait_stream(usual)
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_STEPS):
-                self()
-                self.cache.advance(-1)
-        usual.wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            logits = self()
+        # streams are of the current device, which may be another than that of the model
+        with torch.cuda.device(self.ids.device):
+            stream, usual = torch.cuda.Stream(), torch.cuda.current_stream()
+            stream.wait_stream(usual)
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP_STEPS):
+                    self()
+                    self.cache.advance(-1)
+            usual.wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            # PyTorch's own stream for captures is of the device of the first one
+            with torch.cuda.graph(graph, stream=stream):
+                logits = self()
 
         def replay(ids: Ids) -> Float[Tensor, "b vocabulary"]:
             self.ids.copy_(ids)
