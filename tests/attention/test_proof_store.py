@@ -89,6 +89,13 @@ def gpu(monkeypatch):
     }
 
 
+def test_the_digest_is_of_all_packages_that_decide_what_agrees():
+    listed = "import sys, ordinate.attention._proof; print(*(x for x in sys.modules if x.startswith('ordinate.')))"
+    modules = subprocess.check_output([sys.executable, "-c", listed], text=True).split()
+    packages = {name.split(".")[1] for name in modules} - {"_public_names"}
+    assert packages == set(_proof_store.SOURCES)
+
+
 @pytest.mark.parametrize("changed", ["another GPU", "capability", "PyTorch", "Triton", "CUDA", "cuDNN", "code"])
 def test_a_proof_of_another_device_or_version_does_not_count(store, gpu, changed):
     def facts():

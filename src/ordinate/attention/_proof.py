@@ -12,13 +12,12 @@ from ordinate.attention._proof_case import disagreement
 from ordinate.attention._proof_store import ProofStore, environment
 from ordinate.attention._proof_structure import SCORE_HOOKS, constant, structure_of
 from ordinate.core.devices import on_gpu
+from ordinate.ops.triton.proofs import NO_MEMORY
 
 UNTESTED = (
     "it has not been tested for such calls on this device, which cannot be done while torch.compile traces or a CUDA "
     "graph is captured: compute one step before, outside of both"
 )
-
-NO_MEMORY = "the device ran out of memory while it was tested for such calls: free some; the next call tests it again"
 
 
 class Form(NamedTuple):

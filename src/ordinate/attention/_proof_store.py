@@ -17,8 +17,8 @@ from ordinate.ops.native.compiler import UnavailableError
 from ordinate.ops.native.library_cache import is_private, open_cache
 
 FOLDER = "proofs"
-# packages whose code a proof depends on
-SOURCES = ("attention", "ops", "schemes")
+# packages whose code a proof depends on; that of `core` says who sees whom, and what agrees
+SOURCES = ("attention", "core", "ops", "schemes")
 
 Facts = Mapping[str, Any]
 """What a proof was made of: the environment and the form of the call, in JSON types."""

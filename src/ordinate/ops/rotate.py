@@ -136,7 +136,7 @@ class Rotation:
 
     def triton_unusable_reason(self, x: Heads, *, both: bool = False) -> str | None:
         """Return why `x` is not rotated by the Triton kernel, or queries and keys like it by one; None if it is."""
-        form = type(x), x.device, x.dtype, x.shape[3], both
+        form = type(x), x.device, x.dtype, x.shape[0], x.shape[3], both
         if form in self._proved:
             return None
 

@@ -103,6 +103,30 @@ def test_other_inputs_are_refused_with_a_reason(turning):
         assert "more than 1024 channels" in placed.triton_unusable_reason(torch.zeros(1, 1, 7, 1026))
 
 
+def test_more_sequences_than_a_grid_has_programs_are_refused_after_a_proof_too(turning, monkeypatch):
+    placed, x = turning
+    monkeypatch.setattr(rotation, "rotate", by(lambda turn, x: turn._plain(x)))
+    with as_if_on("cuda"):
+        assert placed.triton_unusable_reason(x) is None
+        assert "more than 65535 sequences" in placed.triton_unusable_reason(x[:1].expand(65536, -1, -1, -1))
+        assert placed.triton_unusable_reason(x[:1].expand(65535, -1, -1, -1)) is None
+
+
+def test_a_device_without_memory_says_nothing_of_the_kernel(turning, monkeypatch, recwarn):
+    placed, x = turning
+
+    def starved(turn, x):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(rotation, "rotate", by(starved))
+    with as_if_on("cuda"):
+        assert "ran out of memory while it was tested" in placed.triton_unusable_reason(x)
+        assert torch.allclose(placed(x), placed._plain(x), atol=1e-6)
+        monkeypatch.setattr(rotation, "rotate", by(lambda turn, x: turn._plain(x)))
+        assert placed.triton_unusable_reason(x) is None
+    assert not recwarn.list
+
+
 @installed
 @pytest.mark.parametrize(("channel", "copied"), [(1, False), (2**26, False), (2**27, True)])
 def test_channels_so_far_apart_that_offsets_overflow_are_copied(channel, copied, monkeypatch):

@@ -16,6 +16,7 @@ UNTESTED = (
     "it has not been tested on this device, which cannot be done while torch.compile traces or a CUDA graph is "
     "captured: compute one step before, outside of both"
 )
+NO_MEMORY = "the device ran out of memory while it was tested for such calls: free some; the next call tests it again"
 # a small case: returns how the operator differs from the plain formula there; None: it agrees
 Case = Callable[[], str | None]
 
@@ -38,9 +39,9 @@ def unproved_reason(operator: str, form: tuple[Any, ...], said: str, case: Case)
     """Return why an operator must not be used for calls of a form; None: it has agreed with the plain formula there.
 
     The first call of a form computes a small case; that alone waits for the GPU. What is found is held by the
-    process. Where they disagree, or the operator fails, there is one warning. While torch.compile traces, or a CUDA
-    graph is captured, nothing is computed: only earlier proofs count. The first form without one that either meets
-    has a warning.
+    process. Where they disagree, or the operator fails, there is one warning. Where the device has no memory left,
+    nothing is found. While torch.compile traces, or a CUDA graph is captured, nothing is computed: only earlier
+    proofs count. The first form without one that either meets has a warning.
 
     Args:
         operator: name of the operator.
@@ -55,7 +56,10 @@ def unproved_reason(operator: str, form: tuple[Any, ...], said: str, case: Case)
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             _warn(operator, said, "the capture of a CUDA graph", "before the capture")
             return UNTESTED
-        known[key] = _tested(operator, said, case)
+        try:
+            known[key] = _tested(operator, said, case)
+        except torch.OutOfMemoryError:
+            return NO_MEMORY
     return known[key]
 
 
@@ -118,6 +122,9 @@ def _tested(operator: str, said: str, case: Case) -> str | None:
         # tensors made here must be usable with autograd, whatever the caller's mode
         with torch.inference_mode(False), torch.no_grad():
             reason = case()
+    # says nothing about the operator
+    except torch.OutOfMemoryError:
+        raise
     # whatever a kernel or its compiler does here, PyTorch can compute it
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
