@@ -66,7 +66,7 @@ def test_keys_are_encoded_into_no_unfit_memory(scheme):
             with pytest.raises(ValueError, match=r"has their shape, dtype and device; got \("):
                 at.encode(q, k, into=into)
         for into in (k.new_empty(2, 2, 8, 7).mT, k.repeat(1, 1, 1, 2)[..., ::2], k[:, :1].clone().expand_as(k)):
-            with pytest.raises(ValueError, match="has contiguous channels, and an entry for each number; got str"):
+            with pytest.raises(ValueError, match="has contiguous channels, and a place for each number; got str"):
                 at.encode(q, k, into=into)
         with pytest.raises(ValueError, match="other memory than their own"):
             at.encode(q, k, into=k[:, :, :])

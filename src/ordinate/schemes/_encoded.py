@@ -61,15 +61,14 @@ def need_memory(into: EncodedKeys | None, keys: EncodedKeys) -> None:
     need(
         into.shape == keys.shape and into.dtype == keys.dtype and into.device == keys.device,
         "the memory for encoded keys has their shape, dtype and device",
-        lambda: f"got {tuple(into.shape)}, {into.dtype}, {into.device} for {tuple(keys.shape)}, {keys.dtype}, "
-        f"{keys.device}",
+        lambda: f"got {_described(into)} for {_described(keys)}",
         remedy,
     )
     # kernels write by address
     strides = [stride for size, stride in zip(into.shape, into.stride(), strict=True) if size > 1]
     need(
         0 not in strides and (into.shape[3] == 1 or into.stride(3) == 1),
-        "the memory for encoded keys has contiguous channels, and an entry for each number",
+        "the memory for encoded keys has contiguous channels, and a place for each number",
         lambda: f"got strides of {into.stride()}",
         remedy,
     )
@@ -78,3 +77,7 @@ def need_memory(into: EncodedKeys | None, keys: EncodedKeys) -> None:
     remedy = "encode under torch.no_grad(), or leave out into="
     must, came = "keys are encoded into given memory without gradients", "got a call with gradients enabled"
     need(not torch.is_grad_enabled(), must, came, remedy)
+
+
+def _described(x: EncodedKeys) -> str:
+    return f"{tuple(x.shape)}, {x.dtype}, {x.device}"

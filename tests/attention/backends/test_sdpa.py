@@ -240,10 +240,10 @@ def test_on_a_gpu_kernels_that_are_switched_off_stay_so_where_cudnn_is_excluded(
         return scaled_dot_product_attention(*given, **options)
 
     q, k, v = random_qkv(where, dtype=torch.float32)
-    with mock.patch.object(sdpa, "scaled_dot_product_attention", attention), as_if_on("cuda"):
-        with sdpa_kernel(chosen):
-            attend(q, k, v, Alibi(heads=4).at(where), backend="sdpa")
-            assert sdpa.enabled_kernels() == [chosen]
+    replaced = mock.patch.object(sdpa, "scaled_dot_product_attention", attention)
+    with replaced, as_if_on("cuda"), sdpa_kernel(chosen):
+        attend(q, k, v, Alibi(heads=4).at(where), backend="sdpa")
+        assert sdpa.enabled_kernels() == [chosen]
     assert seen[-1] == left
 
 

@@ -90,9 +90,9 @@ def contiguous_channels(x: Tensor) -> Tensor:
 
     Its channels must be contiguous, its address [bytes] a multiple of 16, and its tokens so near to each other that
     offsets within a tile have 32 bits. The largest power of two up to 16 that divides the number of channels must
-    divide all strides [numbers], as it does those of a contiguous tensor: for others Triton compiles other code, which
-    no proof has seen, and which loads one number at a time; and PyTorch's fused kernels, called by name, load 8
-    numbers of 16 bits at a time, from addresses that 16 bytes must divide.
+    divide all strides [numbers], as it does those of a contiguous tensor: for others Triton compiles other code,
+    which no proof has seen, and which loads one number at a time. PyTorch's fused kernels, called by name, load 8
+    numbers of 16 bits at a time, from addresses that must be multiples of 16 bytes.
     """
     strides = [stride for size, stride in zip(x.shape[:3], x.stride(), strict=False) if size > 1]
     fits = x.data_ptr() % ALIGNED == 0 and ((x.stride(3) == 1 and x.stride(2) <= MAX_ROW) or x.is_contiguous())
