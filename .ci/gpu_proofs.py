@@ -1,12 +1,16 @@
 """Prints which backends of attention, and which kernels of mixers, agree with the plain formulas on a device.
 
-In small cases of many forms.
+In small cases of many forms, which many processes compile: on a GPU that takes nearly all of the time.
 """
 
 import argparse
 import itertools
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import torch
@@ -17,7 +21,8 @@ from ordinate.attention._proof_case import disagreement
 from ordinate.ops.triton.proofs import found as proved
 from ordinate.schemes import T5, Alibi, Fire, NoPosition, Rope, Shaw, Toeplitz
 
-TYPES = (torch.bfloat16, torch.float16, torch.float32)
+Rows = list[dict[str, str | None]]
+TYPES = ("bfloat16", "float16", "float32")
 # with kernels of their own
 MIXERS = ["deltanet", "gated_deltanet", "rwkv7", "gla", "linear", "mamba2", "performer", "retnet", "rwkv4", "rwkv6"]
 GEOMETRIES = {
@@ -41,34 +46,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--job", nargs="+", help="a type, a width and a geometry, or mixers and a width: these alone")
     chosen = parser.parse_args()
-    quick, found = chosen.quick, []
-    types, widths = (TYPES[-1:], (16,)) if quick else (TYPES, (64, 128, 40))
-    shapes = ["causal", "packed"] if quick else list(GEOMETRIES)
-    with torch.device(chosen.device):
-        # at one width: each form of each kernel is compiled first
-        compute_mixers(widths[0])
-        found += [
-            {"operator": name, "form": str(form), "reason": reason} for (name, *form), reason in proved().items()
-        ]
-        save(found)
-        for type, width, shape in itertools.product(types, widths, shapes):
-            found += tested(type, width, shape, quick=quick)
-            save(found)
+    if chosen.job:
+        with torch.device(chosen.device):
+            print(json.dumps(computed(chosen.job, quick=chosen.quick)))
+        return
+    types, widths = (TYPES[-1:], (16,)) if chosen.quick else (TYPES, (64, 128, 40))
+    shapes = ["causal", "packed"] if chosen.quick else list(GEOMETRIES)
+    # at one width: each form of each kernel is compiled first
+    jobs = [["mixers", str(widths[0])]]
+    jobs += [[type, str(width), shape] for type, width, shape in itertools.product(types, widths, shapes)]
+    found = run(jobs, ["--device", chosen.device, *(["--quick"] if chosen.quick else [])])
     wrong = [row for row in found if row["reason"] is not None]
     for row in wrong:
         print(json.dumps(row))
     print(f"{len(found)} forms, {len(wrong)} wrong")
 
 
-def save(found: list[dict[str, str | None]]) -> None:
+def computed(job: Sequence[str], *, quick: bool) -> Rows:
+    """Compute a job, given in words."""
+    if job[0] == "mixers":
+        return tested_mixers(int(job[1]))
+    type, width, shape = job
+    return tested(getattr(torch, type), int(width), shape, quick=quick)
+
+
+def run(jobs: Sequence[Sequence[str]], options: Sequence[str]) -> Rows:
+    """Compute each job in a process of its own, with which an error of the device ends; many at a time."""
+    # processes enough: each would start a team of compilers of its own for FlexAttention
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    pool, found = ThreadPoolExecutor(os.cpu_count() or 1), []
+    try:
+        for done in as_completed([pool.submit(in_process, job, options) for job in jobs]):
+            found += done.result()
+            save(found)
+    finally:
+        # at the limit of time jobs that have not begun are left out
+        pool.shutdown(cancel_futures=True)
+    return found
+
+
+def in_process(job: Sequence[str], options: Sequence[str]) -> Rows:
+    """Compute a job in a new process; one that ends early is a row."""
+    done = subprocess.run([sys.executable, __file__, *options, "--job", *job], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        return [{"job": " ".join(job), "reason": f"its process ended with exit status {done.returncode}"}]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def save(found: Rows) -> None:
     """Save what has been found so far: a machine that is lent for a while may be gone before the last form."""
     folder = os.environ.get("ORDINATE_BENCH_RESULTS")
     if folder:
         (Path(folder) / "proofs-all.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
-def compute_mixers(width: int) -> None:
+def tested_mixers(width: int) -> Rows:
     """Differentiate a decoder with a layer of each mixer, and rotate: kernels are compared before they are used."""
     shape = Shape(
         vocabulary=16,
@@ -82,10 +116,12 @@ def compute_mixers(width: int) -> None:
     where, ids = Geometry.causal(200), torch.randint(16, (2, 200))
     Decoder(shape)(ids).square().mean().backward()
     for type in TYPES:
-        Rope(head_width=width).at(where).encode(*torch.randn(2, 1, 4, 200, width, dtype=type).unbind())
+        x = torch.randn(2, 1, 4, 200, width, dtype=getattr(torch, type))
+        Rope(head_width=width).at(where).encode(*x.unbind())
+    return [{"operator": name, "form": str(form), "reason": reason} for (name, *form), reason in proved().items()]
 
 
-def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> list[dict[str, str | None]]:
+def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> Rows:
     """Test all backends with some schemes and options at one dtype, head width and geometry."""
     made = {
         "none": NoPosition(),

@@ -14,12 +14,16 @@ import torch
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def script():
-    spec = importlib.util.spec_from_file_location("gpu_script", ROOT / ".ci" / "gpu.py")
+def loaded(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def script():
+    return loaded("gpu")
 
 
 def say(text):
@@ -75,6 +79,12 @@ def test_without_time_nothing_is_begun(script, tmp_path, capsys):
     assert not script.done_or_run(script.Part("late", 1, [], say("hello")), tmp_path, 0.0, dry=True)
     assert "late: no time left" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.extended
+def test_forms_whose_process_ends_early_are_told():
+    (row,) = loaded("gpu_proofs").run([["float32", "16", "no geometry"]], ["--device", "cpu", "--quick"])
+    assert row == {"job": "float32 16 no geometry", "reason": "its process ended with exit status 1"}
 
 
 def run_dev(*arguments):
