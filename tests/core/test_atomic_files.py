@@ -20,6 +20,15 @@ def test_a_file_is_written_atomically(tmp_path, monkeypatch):
     assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_a_link_stays_one_and_names_may_have_any_length(tmp_path):
+    link, target = tmp_path / "link.txt", tmp_path / "other" / ("x" * 251 + ".txt")
+    target.parent.mkdir()
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
 def test_json_keeps_its_order_and_rejects_nan_and_infinity(tmp_path):
     write_json(tmp_path / "a.json", {"b": 1, "a": "é"})
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"b": 1, "a": "é"}

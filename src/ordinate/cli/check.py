@@ -11,6 +11,7 @@ from ordinate.cli.plain_text import styled, write_line
 from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need
 from ordinate.core.class_reference import import_user_module, source_digest
+from ordinate.core.output_folder import check_output_file
 
 if TYPE_CHECKING:
     from ordinate.testing import Check, Outcome
@@ -38,6 +39,8 @@ def check(target: str, *, badge: Path | None = None) -> int:
     """
     fits = badge is None or badge.suffix == ".svg"
     need(fits, "--badge needs a file that ends in .svg", f"got {badge}", "give for example --badge check.svg")
+    if badge is not None:
+        check_output_file(badge, "--badge")
     kind, checks, outcomes = _outcomes(target)
     for outcome in outcomes:
         style = ("dim",) if outcome.skipped_reason else ("green",) if outcome.passed else ("bold", "red")
@@ -55,6 +58,7 @@ def check(target: str, *, badge: Path | None = None) -> int:
     _write_card(target, kind, checks, outcomes)
     if badge is not None:
         text = f"{failed} of {len(run)} checks failed" if failed else f"{len(run)} checks passed"
+        badge.parent.mkdir(parents=True, exist_ok=True)
         write_text(badge, _badge("ordinate check", text, FAILED if failed else PASSED))
     return 1 if failed else 0
 

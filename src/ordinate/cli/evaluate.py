@@ -11,6 +11,7 @@ from rich.text import Text
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
 from ordinate.core.checks import need
+from ordinate.core.output_folder import check_output_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +64,8 @@ def evaluate(
         Also write the result to this file.
     """
     _check(models, text, images, pairs, tokens, trained_length)
-    need(json is None or not json.is_dir(), "--json must be a file", f"{json} is a folder", "give a file in it")
+    if json is not None:
+        check_output_file(json, "--json")
     console, multiples = SafeConsole(), lengths or None
     with closing(console_progress(SafeConsole(stderr=True))) as display:
         sizes: dict[str, Any] = {"samples": samples, "on_progress": display.on_progress, "lengths": multiples}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from ordinate.cli.console import SafeConsole
+from ordinate.core.output_folder import check_output_file
 
 if TYPE_CHECKING:
     from ordinate.explorer.packing import PackedModel
@@ -33,8 +34,9 @@ def explore(model: Path | None = None, *, out: Path | None = None, open: bool = 
     from ordinate.core.atomic_files import write_text
     from ordinate.explorer.page import explorer_page
 
-    own = [] if model is None else [_own(model)]
     path = out or Path("explorer.html" if model is None else f"runs/explorer-{model.resolve().name}.html")
+    check_output_file(path, "--out")
+    own = [] if model is None else [_own(model)]
     page = explorer_page(own)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)

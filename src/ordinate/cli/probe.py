@@ -13,6 +13,7 @@ from rich.console import Console
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
 from ordinate.core.checks import need_positive
+from ordinate.core.output_folder import check_output_folder
 
 if TYPE_CHECKING:
     from ordinate.probing._adapter import ModelAdapter, NotApplicable
@@ -117,6 +118,7 @@ def probe(
 
     console = SafeConsole()
     asked = parsed(_listed(probes))
+    check_output_folder(out or Path("runs"), ())
     place = model or _default(console)
     subject = try_attach(place, _name(place), **layers.given)
     folder = ProbeFolder(out or Path("runs") / f"probe-{_name(place)}{layers.ending}")

@@ -65,7 +65,7 @@ def replicate(
         return _list(console)
     need_seed(seed)
     check_output_folder(out, (".json",))
-    check_output_folder(trained, (".json",))
+    check_output_folder(trained, (".json",), "--trained")
     members = selected([part.strip() for part in name.split(",")], model is not None)
     base, results = with_model(model, text, seed), []
     folder = out if base.model is None else out / base.model.info.name

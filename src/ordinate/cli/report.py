@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 from ordinate.cli.console import SafeConsole
 from ordinate.core.checks import need
+from ordinate.core.output_folder import check_output_file
 from ordinate.report.build import build_cell, build_findings, build_report, build_side_by_side
 from ordinate.report.findings import read_findings
 
@@ -37,6 +38,7 @@ def report(
     console = SafeConsole()
     if others:
         need(not cell, "--cell is for one grid", f"got {1 + len(others)} studies", "give one folder, or no --cell")
+        check_output_file(out, "--out")
         built = build_side_by_side([folder, *others], out)
         console.print("\n".join(built.verdict), markup=False)
         made = built.path

@@ -6,6 +6,7 @@ from cyclopts import App
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
+from ordinate.core.output_folder import check_output_folder
 from ordinate.report.read import load_manifest
 from ordinate.report.reproduction import compare
 from ordinate.study.run import FINAL_STATES
@@ -45,6 +46,7 @@ def reproduce(
     chosen, stored = sample_run(folder, run, seed, FINAL_STATES if steps is None else ("done",))
     plan = folder.plan().for_run(chosen)
     place = out or Path("runs") / f"reproduce-{study.resolve().name}-{chosen.name}"
+    check_output_folder(place, ())
     display = console_progress(console)
     try:
         made = train_again(folder, chosen, stored, place, display.on_progress, steps)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ordinate.cli.list import entry_points
 from ordinate.cli.plain_text import has_colours, styled, write_line
 from ordinate.core import catalog
+from ordinate.core.output_folder import check_output_file
 
 if TYPE_CHECKING:
     from ordinate.schemes._plot_data import HeatmapData, LinePlotData
@@ -30,6 +31,8 @@ def show(scheme: str, *, save: Path | None = None) -> int:
     from ordinate.schemes._plots import build_scheme
     from ordinate.schemes._spec import SchemeSpec
 
+    if save is not None:
+        check_output_file(save, "--save")
     drawn = scheme_plots(build_scheme(scheme))
     if save is not None:
         from ordinate.cli.save_plot import save_plot

@@ -13,6 +13,7 @@ from ordinate.cli.console import escape_on_terminal
 from ordinate.cli.load_trained import load_trained_text_model
 from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.output_folder import check_output_file
 
 if TYPE_CHECKING:
     from ordinate.data.tokenizer import Tokenizer
@@ -91,6 +92,7 @@ def translate(
     """
     if plot is not None:
         need_known("plot format", plot.suffix, PLOT_FORMATS)
+        check_output_file(plot, "--plot")
     sentences = _sentences(text)
     tokenizer, found = load_trained_text_model(model, "encoder-decoder")
     translator = cast("EncoderDecoder", found)

@@ -13,7 +13,9 @@ from rich.text import Text
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
+from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need
+from ordinate.core.output_folder import check_output_file
 from ordinate.report.verification import number, verification_page
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ def verify(
         f"got {out}",
         f"give a name that ends in {PAGE}",
     )
+    if out is not None:
+        check_output_file(out, "--out")
     from ordinate.pretrained.verification.verify import verify as compare
 
     names = [name.strip() for part in checks for name in part.split(",")]
@@ -75,7 +79,7 @@ def verify(
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         page = verification_page(result, shlex.join(["ordinate", *sys.argv[1:]]))
-        out.write_text(page, encoding="utf-8")
+        write_text(out, page)
         (SafeConsole(stderr=True) if json_ else console).print(f"page: {out}", soft_wrap=True)
     return 0 if found.agrees else 1
 

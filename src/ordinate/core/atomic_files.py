@@ -26,7 +26,10 @@ def write_bytes(path: Path, content: bytes) -> None:
     It goes to a temporary file in the same folder (so that the rename stays on one file system), is flushed to disk,
     and then replaces `path`.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
+    # a link stays one
+    path = path.resolve()
+    # not all of a long name, which would then be too long
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:20]}.", suffix=PARTIAL)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

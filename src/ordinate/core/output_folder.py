@@ -1,4 +1,4 @@
-"""Checks of places on disk before anything is computed: an output folder, and a folder that does not exist."""
+"""Checks of places on disk before anything is computed: an output folder or file, and a folder that does not exist."""
 
 import os
 from collections.abc import Sequence
@@ -8,24 +8,41 @@ from pathlib import Path
 from ordinate.core.checks import need
 
 
-def check_output_folder(folder: Path, endings: Sequence[str]) -> None:
+def check_output_folder(folder: Path, endings: Sequence[str], option: str = "--out") -> None:
     """Raise unless files can be written to a folder, which may not exist yet.
 
     Args:
         folder: the folder.
         endings: endings of the files: .html, .csv.
+        option: the option that names it.
 
     Raises:
         ValueError: it, or one above it, is a file; it cannot be written to; or a folder has the name of a file.
     """
     above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     came = f"got {folder}, and {above} is a file"
-    need(above.is_dir(), "output is written to a folder", came, "give another folder by --out")
+    need(above.is_dir(), "output is written to a folder", came, f"give another folder by {option}")
     allowed = os.access(above, os.W_OK | os.X_OK)
-    need(allowed, "the output folder must be writable", f"{above} is not", "give another folder by --out")
+    need(allowed, "the output folder must be writable", f"{above} is not", f"give another folder by {option}")
     held = sorted(folder.iterdir()) if folder.is_dir() else []
     taken = next((place for place in held if place.suffix in endings and place.is_dir()), None)
-    need(taken is None, "files of the output are files", f"{taken} is a folder", "remove it, or give another --out")
+    need(taken is None, "files of the output are files", f"{taken} is a folder", f"remove it, or give another {option}")
+
+
+def check_output_file(file: Path, option: str) -> None:
+    """Raise unless a file can be written, in a folder which may not exist yet.
+
+    Args:
+        file: the file.
+        option: the option that names it.
+
+    Raises:
+        ValueError: it is a folder, a device or a pipe; or its folder is a file or cannot be written to.
+    """
+    kind = "a folder" if file.is_dir() else "no regular file"
+    fits = file.is_file() or not file.exists()
+    need(fits, f"{option} must be a file", f"{file} is {kind}", "give another file")
+    check_output_folder(file.parent, (), option)
 
 
 def nearest_folder(folder: Path, otherwise: str) -> str:

@@ -101,6 +101,7 @@ def build_side_by_side(folders: Sequence[Path], out: Path) -> BuiltReport:
             "give the report of that folder alone",
         )
         studies.append((name if names.count(name) == 1 else str(folder), load_study(folder)))
+    out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, side_by_side_page(studies))
     said = [f"{name}: {decide(study, summarise(study)).answer}" for name, study in studies]
     return BuiltReport(out, said, None)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ordinate.core.folder_lock import LOCK, OWNER
+from ordinate.core.output_folder import check_output_folder
 from ordinate.core.progress import OnProgress, Progress
 from ordinate.study.run import STATES
 
@@ -191,11 +192,13 @@ def open_output(out: str | None, default_name: str) -> tuple[Path, RemoteCopy | 
         out: the value of --out: a folder, or a URL such as s3://bucket/study; None if not given.
         default_name: name of the default folder in runs/.
     Raises:
-        ValueError: a URL that fsspec does not support.
+        ValueError: a URL that fsspec does not support, or a folder that cannot be written to.
         OSError: the URL cannot be reached.
     """
     if out is None or not is_url(out):
-        return Path(out) if out else Path("runs") / default_name, None
+        folder = Path(out) if out else Path("runs") / default_name
+        check_output_folder(folder, ())
+        return folder, None
     mirror = RemoteCopy(out)
     mirror.fetch()
     return mirror.folder, mirror
