@@ -64,8 +64,8 @@ def need_number(name: str, value: Any) -> None:
 
 
 def need_whole(name: str, value: Any) -> None:
-    """Raise unless `value` is an integer."""
-    if not isinstance(value, int | Integral):
+    """Raise unless `value` is an integer; a truth value is none."""
+    if not isinstance(value, int | Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number; got {shown(value)}; give one such as 8")
 
 
@@ -116,7 +116,7 @@ def need_fraction(name: str, value: Any) -> None:
 
 
 def _need_number(name: str, value: Any) -> None:
-    if not isinstance(value, int | float | Real):
+    if not isinstance(value, int | float | Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number; got {shown(value)}; give a positive {name}")
 
 

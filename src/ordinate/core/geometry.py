@@ -64,7 +64,7 @@ class Geometry:
     def __post_init__(self) -> None:
         need_positions(self.q_pos, self.k_pos)
         need_window(self.window)
-        if isinstance(self.start, float):
+        if isinstance(self.start, float | bool):
             need_whole("start", self.start)
         need_documents(self.q_pos, self.k_pos, self.q_document, self.k_document)
 

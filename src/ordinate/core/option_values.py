@@ -55,6 +55,18 @@ def read_value(kind: Any, value: Any, *, strict: bool = False) -> Any:
     return _accepted(isinstance(value, origin or kind), value, f"give {_name(origin or kind)}")
 
 
+def need_numbers(options: Any) -> None:
+    """Raise if a field of a dataclass that takes a number has a truth value, which Python counts as one.
+
+    Raises:
+        TypeError: names the field.
+    """
+    for name, kind in get_type_hints(type(options)).items():
+        kinds = {kind, *get_args(kind)}
+        if kinds & {int, float} and bool not in kinds and isinstance(getattr(options, name, None), bool):
+            raise TypeError(f"{name} must be a number; got {getattr(options, name)}; give one")
+
+
 def describe_kind(kind: Any) -> str:
     """Describe an annotation in a message: int, `float | None`."""
     if isinstance(kind, type) and not get_args(kind):

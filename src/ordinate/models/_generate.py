@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_counts, need_number, need_positive, need_whole
 from ordinate.core.shapes import Ids
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
@@ -187,12 +187,7 @@ def sample(
 def _checked(model: Decoder, prompt: Ids | Prompt, max_new_tokens: int, end_tokens: Sequence[int]) -> Prompt:
     """Return the prompt, or raise unless a model can continue it so."""
     prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-    need(
-        max_new_tokens >= 0,
-        "max_new_tokens must not be negative",
-        f"got {max_new_tokens}",
-        "give the number of tokens to generate",
-    )
+    need_counts(max_new_tokens=max_new_tokens)
     known = all(0 <= end < model.shape.vocabulary for end in end_tokens)
     came = f"got {', '.join(map(str, end_tokens))}"
     need(known, f"end tokens must lie in 0 to {model.shape.vocabulary - 1}", came, "take them from the tokenizer")
@@ -222,6 +217,7 @@ def check_sampling(
     temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
 ) -> None:
     """Raise unless the sampling settings are valid and consistent."""
+    need_number("temperature", temperature)
     need(temperature >= 0, "temperature must not be negative", f"got {temperature}", "0 is greedy, 1 is as trained")
     greedy = temperature == 0
     need(
@@ -230,7 +226,10 @@ def check_sampling(
         f"got top_k={top_k}, top_p={top_p} with temperature 0",
         "leave them out, or raise the temperature",
     )
-    need(top_k is None or top_k > 0, "top_k must be above zero", f"got {top_k}", "give 1 or more")
+    if top_k is not None:
+        need_whole("top_k", top_k)
+        need_positive("top_k", top_k)
+    need_number("top_p", 1 if top_p is None else top_p)
     need(top_p is None or 0 < top_p <= 1, "top_p must lie in (0, 1]", f"got {top_p}", "give a probability")
     need(
         greedy or generator is not None,

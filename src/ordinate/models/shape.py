@@ -19,7 +19,7 @@ from ordinate.core.checks import (
 )
 from ordinate.core.class_reference import need_allowed
 from ordinate.core.member_spec import MemberSpec
-from ordinate.core.option_values import describe_kind, read_value
+from ordinate.core.option_values import describe_kind, need_numbers, read_value
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
@@ -274,6 +274,7 @@ class Shape:
 
     def _check_sizes(self) -> None:
         """Raise unless the sizes are numbers that fit."""
+        need_numbers(self)
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))

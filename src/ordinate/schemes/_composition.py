@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_positive, need_whole
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import (
     Bias,
@@ -118,12 +118,12 @@ class Sum(Composition):
         parts: the schemes, in the order in which they are applied.
 
     Raises:
-        ValueError: parts for different numbers of axes, or two that replace q.k by their own score.
+        ValueError: no part, parts for different numbers of axes, or two that replace q.k by their own score.
     """
 
     def __init__(self, *parts: Scheme) -> None:
         # schemes that append columns to the embedding come first, so that those that add to it cover all columns
-        super().__init__(*sorted(parts, key=lambda part: part.appended_width == 0))
+        super().__init__(*sorted(_schemes(parts), key=lambda part: part.appended_width == 0))
         scorers = [type(part).__name__ for part in parts if "score" in part.hooks]
         came = f"got {' and '.join(scorers)}"
         need(len(scorers) < 2, "only one scheme can replace q.k by its own score", came, "leave one of them out")
@@ -200,14 +200,16 @@ class HeadGroups(Composition):
         heads: query heads of the model.
 
     Raises:
-        ValueError: the heads cannot be split evenly, or a part acts on token embeddings or positions, which are
+        ValueError: no part, the heads cannot be split evenly, or a part acts on token embeddings or positions, which are
             common to all heads.
     """
 
     hooks = Composition.hooks
 
     def __init__(self, *parts: Scheme, heads: int) -> None:
-        super().__init__(*parts)
+        super().__init__(*_schemes(parts))
+        need_whole("heads", heads)
+        need_positive("heads", heads)
         came = f"got {heads} heads for {len(parts)} schemes"
         need(
             heads % len(parts) == 0,
@@ -280,6 +282,16 @@ class HeadGroups(Composition):
         rows, share = max(x.shape[0] for x in made if x is not None), self.heads // len(made)
         shape = (rows, share, *some.shape[2:])
         return torch.cat([some.new_zeros(shape) if x is None else x.expand(shape) for x in made], 1)
+
+
+def _schemes(parts: tuple[Scheme, ...]) -> tuple[Scheme, ...]:
+    """The parts, if there are any and all are schemes."""
+    need(bool(parts), "a composition is made of schemes", "got none", "give one or more; NoPosition() adds nothing")
+    for part in parts:
+        if not isinstance(part, Scheme):
+            came = f"got {type(part).__name__}"
+            raise TypeError(f"a composition is made of schemes; {came}; give instances of schemes")
+    return parts
 
 
 def _total(made: Iterable[Tensor | None]) -> Tensor | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ordinate.core.checks import need, need_positive
+from ordinate.core.checks import need, need_number, need_positive
 from ordinate.schemes.spectra._spectrum import Spectrum
 
 
@@ -27,6 +27,7 @@ class Proportional(Spectrum):
     factor: float = 1.0
 
     def __post_init__(self) -> None:
+        need_number("partial_rotary_factor", self.partial_rotary_factor)
         need(
             0 < self.partial_rotary_factor <= 1,
             "partial_rotary_factor must be above 0 and at most 1",
