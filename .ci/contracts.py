@@ -1,8 +1,13 @@
-"""Run all contract checks on all schemes and mixers and write docs/contracts.md: `python .ci/contracts.py`."""
+"""Run all contract checks on all schemes and mixers and write what came of it to docs/contracts.md.
+
+`python .ci/contracts.py`; the lists of checks alone are among the generated pages.
+"""
 
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from generated_parts import Pages, write
 
 from ordinate.core import catalog
 from ordinate.mixers._mixer import Mixer
@@ -10,14 +15,8 @@ from ordinate.schemes._scheme import Scheme
 from ordinate.testing import Check, Outcome, check_mixer, check_scheme, mixer_checks, scheme_checks
 
 PAGE = Path(__file__).parents[1] / "docs" / "contracts.md"
-HEAD = """# Contract checks
-
-All schemes meet the same contract, and so do all mixers; a test suite that ships with Ordinate checks it.
-`./dev check my_module:MyScheme` runs it on a scheme of your own, or on a mixer. Each check is also run on mutants,
-deliberately broken classes that it must reject (`tests/contracts/`). This page is written by `.ci/contracts.py` from
-a run of the suites.
-"""
 Outcomes = dict[str, list[Outcome]]
+SUITES = {"schemes": scheme_checks, "mixers": mixer_checks}
 
 
 def sentence(name: str) -> str:
@@ -30,28 +29,32 @@ def main() -> None:
     """Run both suites on all schemes and mixers and write the page."""
     schemes = {name: check_scheme(catalog.load("ordinate.schemes", Scheme, name)) for name in _names("schemes")}
     mixers = {name: check_mixer(catalog.load("ordinate.mixers", Mixer, name)) for name in _names("mixers")}
-    parts = [HEAD, *_part("schemes", schemes, scheme_checks()), *_part("mixers", mixers, mixer_checks())]
-    PAGE.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
+    parts = _outcomes("schemes", schemes, scheme_checks()) | _outcomes("mixers", mixers, mixer_checks())
+    write({PAGE: parts | _lists()})
     for name, row in (schemes | mixers).items():
         for came in row:
             if not came.passed and came.skipped_reason is None:
                 print(name, came.name, came.message)
 
 
+def pages() -> Pages:
+    """Return the parts of the page that no check is run for."""
+    return {PAGE: _lists()}
+
+
 def _names(folder: str) -> list[str]:
     return catalog.names(f"ordinate.{folder}")
 
 
-def _part(folder: str, outcomes: Outcomes, checks: list[Check[Any]]) -> list[str]:
-    return [
-        f"## {folder.capitalize()}\n",
-        *_cells(folder, outcomes, len(checks)),
-        *_requirements(folder, checks),
-        *_skipped(folder, outcomes),
-    ]
+def _lists() -> dict[str, str]:
+    return {f"checks of {kind}": _requirements(checks()) for kind, checks in SUITES.items()}
 
 
-def _cells(folder: str, outcomes: Outcomes, checks: int) -> list[str]:
+def _outcomes(folder: str, outcomes: Outcomes, checks: list[Check[Any]]) -> dict[str, str]:
+    return {folder: _cells(folder, outcomes, len(checks)), f"{folder} left out": _skipped(folder, outcomes)}
+
+
+def _cells(folder: str, outcomes: Outcomes, checks: int) -> str:
     every = [outcome for row in outcomes.values() for outcome in row]
     passed, skipped = sum(o.passed for o in every), sum(o.skipped_reason is not None for o in every)
     failed = len(every) - passed - skipped
@@ -65,28 +68,28 @@ def _cells(folder: str, outcomes: Outcomes, checks: int) -> list[str]:
     for name, row in outcomes.items():
         holds, idle = sum(o.passed for o in row), sum(o.skipped_reason is not None for o in row)
         lines.append(f"| [{name}]({folder}/{name}.md) | {holds} | {idle} | {len(row) - holds - idle} |")
-    return [*lines, ""]
+    return "\n".join(lines)
 
 
-def _requirements(folder: str, checks: list[Check[Any]]) -> list[str]:
-    lines = [f"### Checks of {folder}", ""]
+def _requirements(checks: list[Check[Any]]) -> str:
+    lines = []
     for check in checks:
         text = " ".join((check.run.__doc__ or "").split())
         lines.append(f"- **{sentence(check.name)}.** {text}")
-    return [*lines, ""]
+    return "\n".join(lines)
 
 
-def _skipped(folder: str, outcomes: Outcomes) -> list[str]:
+def _skipped(folder: str, outcomes: Outcomes) -> str:
     reasons: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, row in outcomes.items():
         for outcome in row:
             if outcome.skipped_reason is not None:
                 reasons[outcome.name][_short(outcome.skipped_reason)].append(name)
-    lines = [f"### Checks that do not apply to some {folder}", "", f"| check | reason | {folder} |", "|---|---|---|"]
+    lines = [f"| check | reason | {folder} |", "|---|---|---|"]
     for check, why in sorted(reasons.items()):
         for reason, names in why.items():
             lines.append(f"| {sentence(check)} | {reason} | {', '.join(names)} |")
-    return [*lines, ""]
+    return "\n".join(lines)
 
 
 def _short(reason: str) -> str:

@@ -38,8 +38,18 @@ HEAD_OF_SCHEMES = (
     "| GPU | type | channels | scheme | tiles | warps | registers, at most | spilled | shared, at most |",
     "|---|---|---|---|---|---|---|---|---|",
 )
+VECTORS = {"shaw": "Shaw", "transformer_xl": "Transformer-XL", "deberta": "DeBERTa"}
+VECTORS_SAID = (
+    "The kernels for vectors by offset, compiled by Triton {triton}: causal attention, two heads a group; Shaw and "
+    "DeBERTa with vectors up to distance 128, Transformer-XL with one for each of 1024 offsets, Shaw with vectors for "
+    "values up to 128 channels. Tiles and warps are those of the kernels for outputs, gradients of keys and values, "
+    "of queries, and of vectors."
+)
 CURVES = {"fire": "FIRE"}
-SCHEMES = {"shaw": "Shaw", "transformer_xl": "Transformer-XL", "deberta": "DeBERTa"}
+CURVES_SAID = (
+    "The kernels with FIRE's bias of 32 hidden units, compiled by Triton {triton}: causal attention, two heads a "
+    "group. Tiles and warps are those of the kernels for outputs, gradients of keys and values, and of queries."
+)
 
 
 def table(found: dict[str, Any]) -> str:
@@ -68,35 +78,13 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def vector_table(found: dict[str, Any]) -> str:
-    """Format the results for the kernels of vectors by offset: a row for all kernels of a scheme."""
-    lines = [
-        f"The kernels for vectors by offset, compiled by Triton {found['triton']}: causal attention, two heads a "
-        "group; Shaw and DeBERTa with vectors up to distance 128, Transformer-XL with one for each of 1024 offsets, "
-        "Shaw with vectors for values up to 128 channels. Tiles are square; sizes and warps are those of the kernels "
-        "for outputs, gradients of keys and values, of queries, and of vectors.",
-        "",
-        *HEAD_OF_SCHEMES,
-    ]
-    for name, group in by_scheme(found, SCHEMES).items():
+def scheme_table(found: dict[str, Any], schemes: dict[str, str], said: str) -> str:
+    """Format the results for kernels of some schemes: a row for all kernels of a scheme, after what is said of them."""
+    lines = [said.format(triton=found["triton"]), "", *HEAD_OF_SCHEMES]
+    for name, group in by_scheme(found, schemes).items():
         # kernels of the vectors' gradients have one configuration
-        sizes, warps = (", ".join(str(x[key]) for x in group[:4]) for key in ("rows", "num_warps"))
-        lines.append(f"| {' | '.join(name)} | {sizes} | {warps} | {most_of(group)} |")
-    return "\n".join(lines)
-
-
-def curve_table(found: dict[str, Any]) -> str:
-    """Format the results for the kernels with a bias that is a curve of the distance: a row for the three."""
-    lines = [
-        f"The kernels with FIRE's bias of 32 hidden units, compiled by Triton {found['triton']}: causal attention, "
-        "two heads a group. Tiles and warps are those of the kernels for outputs, gradients of keys and values, and "
-        "of queries.",
-        "",
-        *HEAD_OF_SCHEMES,
-    ]
-    for name, group in by_scheme(found, CURVES).items():
-        sizes = ", ".join(f"{x['rows']} x {x['columns']}" for x in group)
-        warps = ", ".join(str(x["num_warps"]) for x in group)
+        sizes = ", ".join(f"{x['rows']} x {x['columns']}" for x in group[:4])
+        warps = ", ".join(str(x["num_warps"]) for x in group[:4])
         lines.append(f"| {' | '.join(name)} | {sizes} | {warps} | {most_of(group)} |")
     return "\n".join(lines)
 
@@ -119,18 +107,13 @@ def most_of(group: list[dict[str, Any]]) -> str:
 
 def recurrence_table(found: dict[str, Any]) -> str:
     """Format the results for the kernels of recurrences: a row for all kernels of a mixer."""
-    lines = [
-        f"The kernels compiled by Triton {found['triton']}, forward and backward, of 64 to 256 channels:",
-        "",
-        "| GPU | recurrence | kernels | registers, at most | spilled | shared, at most |",
-        "|---|---|---|---|---|---|",
-    ]
-    for architecture, rows in found["architectures"].items():
-        for mixer, said in RECURRENCES.items():
-            group = [x for x in rows if x["kernel"].startswith(f"{mixer}: ")]
-            kernels = len({x["kernel"] for x in group})
-            lines.append(f"| {architecture} | {said} | {kernels} | {most_of(group)} |")
-    return "\n".join(lines)
+    groups = {
+        (architecture, said): [x for x in rows if x["kernel"].startswith(f"{mixer}: ")]
+        for architecture, rows in found["architectures"].items()
+        for mixer, said in RECURRENCES.items()
+    }
+    said = f"The kernels compiled by Triton {found['triton']}, forward and backward, of 64 to 256 channels:"
+    return group_table(said, ("GPU", "recurrence"), groups)
 
 
 def amd_table() -> str:
@@ -139,14 +122,23 @@ def amd_table() -> str:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for x in results["kernels"]:
         groups.setdefault((x["type"], str(x["channels"])), []).append(x)
-    lines = [
+    said = (
         f"All kernels, of attention, rotations and recurrences, compiled by Triton {results['triton']} for "
-        f"{results['architecture']}; registers are those for vectors, shared memory has at most 64 KiB:",
+        f"{results['architecture']}; registers are those for vectors, shared memory has at most 64 KiB:"
+    )
+    return group_table(said, ("type", "channels"), groups)
+
+
+def group_table(said: str, heads: tuple[str, str], groups: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
+    """Format a row for each group of kernels, after what is said of them."""
+    lines = [
+        said,
         "",
-        "| type | channels | kernels | registers, at most | spilled | shared, at most |",
+        f"| {' | '.join(heads)} | kernels | registers, at most | spilled | shared, at most |",
         "|---|---|---|---|---|---|",
     ]
-    lines += [f"| {' | '.join(name)} | {len(group)} | {most_of(group)} |" for name, group in groups.items()]
+    for name, group in groups.items():
+        lines.append(f"| {' | '.join(name)} | {len({x['kernel'] for x in group})} | {most_of(group)} |")
     return "\n".join(lines)
 
 
@@ -234,9 +226,12 @@ def _microseconds(seconds: float) -> str:
 def pages() -> Pages:
     """Return the pages with their tables."""
     found = newest("gpu_code")[1]["results"]
+    kernels_of_schemes = (
+        scheme_table(found, schemes, said) for schemes, said in ((VECTORS, VECTORS_SAID), (CURVES, CURVES_SAID))
+    )
     return {
         PAGE: {
-            "code": "\n\n".join((table(found), vector_table(found), curve_table(found))),
+            "code": "\n\n".join((table(found), *kernels_of_schemes)),
             "amd": amd_table(),
             "kernels": kernels_table(),
             "until done": waits_table(),

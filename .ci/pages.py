@@ -2,7 +2,7 @@
 
 Each script of SCRIPTS has a function `pages()`, which returns the parts of each page that it generates, from results
 that are committed; tables and decisions of committed studies are compared too. Pictures are only checked:
-`python .ci/pictures.py` draws them. Not included is contracts.py, whose results take long to compute.
+`python .ci/pictures.py` draws them. Of contracts.py only the lists are included: its results take long to compute.
 """
 
 import importlib
@@ -18,6 +18,7 @@ SCRIPTS = (
     "calibration",
     "canaries",
     "compared",
+    "contracts",
     "explorer",
     "families",
     "fewer_pairs",
