@@ -3,9 +3,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.data.tasks.copy import Copy
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
+from ordinate.replications.papers.dufter import Dufter
 from ordinate.replications.papers.press import Press
 from ordinate.replications.trained import Arm
 from ordinate.replications.training import read_runs, train_models
@@ -94,8 +96,8 @@ def test_a_model_that_starts_from_a_trained_one_has_its_weights_and_another_sche
     first, on, dropped = (runs.numbers(name, "split 64") for name in ("rope", "on", "dropped"))
     assert (on == first).all()
     assert (dropped != first).all()
-    assert "start" in runs.plan["on"]
-    assert "start" not in runs.plan["rope"]
+    assert runs.plan["on"]["start.shape.scheme"] == "rope"
+    assert runs.plan["rope"]["start"] == "None"
     assert not (tmp_path / "a").exists()
 
 
@@ -107,6 +109,24 @@ def test_the_model_of_an_arm_is_an_encoder_if_its_shape_is_that_of_one():
 def test_steps_must_be_divisible_by_the_looks():
     with pytest.raises(ValueError, match="2 steps and 3 looks"):
         Small.arms[0].settings(0, 3)
+
+
+def test_a_hyperparameter_that_was_added_since_had_its_default(trained_folder, tmp_path):
+    content, path = read_checksummed(trained_folder / "dufter.json"), tmp_path / "dufter.json"
+    plans = content["trained"]["plan"]
+    for plan in plans.values():
+        del plan["shape.convolution"], plan["shape.pool"]
+    write_checksummed(path, content)
+    assert read_runs(path, Dufter()).runs == read_runs(trained_folder / "dufter.json", Dufter()).runs
+    # embedding_std has another value than its default in these models, width has none
+    for name in ("shape.embedding_std", "shape.width"):
+        write_checksummed(path, {**content, "trained": {**content["trained"], "plan": _without(plans, name)}})
+        with pytest.raises(ValueError, match="hyperparameters of this version"):
+            read_runs(path, Dufter())
+
+
+def _without(plans, name):
+    return {arm: {key: text for key, text in plan.items() if key != name} for arm, plan in plans.items()}
 
 
 @pytest.mark.extended

@@ -1,8 +1,8 @@
 """The contract of a replication whose claims are about training: small models, and what was measured on each."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,10 +72,13 @@ class Arm:
         )
 
     @property
-    def plan(self) -> dict[str, Any]:
-        """All hyperparameters, as text; what is measured on other ones is another result."""
-        found = {name: str(value) for name, value in asdict(self).items()}
-        return {name: value for name, value in found.items() if name != "start" or self.start is not None}
+    def plan(self) -> dict[str, str]:
+        """All hyperparameters, as text, those of the model as `shape.NAME`; with other ones it is another result."""
+        return dict(_texts(self))
+
+    def has_plan(self, stored: Mapping[str, str]) -> bool:
+        """Return whether a stored plan is that of this arm; hyperparameters added since then had their defaults."""
+        return {**dict(_texts(self, defaults=True)), **stored} == self.plan
 
 
 class TrainedReplication(Replication):
@@ -114,6 +117,11 @@ class TrainedReplication(Replication):
         )
 
 
-def plan_of(arms: Sequence[Arm]) -> dict[str, dict[str, str]]:
-    """Return the hyperparameters of arms, by name."""
-    return {arm.name: arm.plan for arm in arms}
+def _texts(options: Any, *, defaults: bool = False) -> Iterator[tuple[str, str]]:
+    """Names and values of the fields of a dataclass, and of dataclasses in it; or of those with a default, that."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if is_dataclass(value):
+            yield from ((f"{field.name}.{name}", text) for name, text in _texts(value, defaults=defaults))
+        elif not defaults or field.default is not MISSING:
+            yield field.name, str(field.default if defaults else value)

@@ -12,13 +12,13 @@ from ordinate.core.checks import need
 from ordinate.core.progress import OnProgress, Progress, ignore, subrange
 from ordinate.core.seeds import derive_seed
 from ordinate.data.task import Task
-from ordinate.replications.trained import Arm, TrainedReplication, plan_of
+from ordinate.replications.trained import Arm, TrainedReplication
 from ordinate.replications.trained_runs import SEEDS, TrainedRun, TrainedRuns
 from ordinate.study.manifest import processor
 from ordinate.training.checkpoint import SafetensorsCheckpointIO, checkpoint_path
 from ordinate.training.loop import train
 
-FORMAT = 1
+FORMAT = 2
 
 
 def train_models(
@@ -67,8 +67,9 @@ def read_runs(path: Path, member: TrainedReplication) -> TrainedRuns:
     content = read_checksummed(path, "train the models again in another folder")
     must, came = f"numbers of trained models must have format {FORMAT}", f"{path} has {content.get('format')!r}"
     need(content.get("format") == FORMAT, must, came, "train the models again in another folder")
-    runs, now = TrainedRuns.model_validate(content["trained"]), plan_of(member.arms)
-    changed = [name for name in {**runs.plan, **now} if runs.plan.get(name) != now.get(name)]
+    runs, arms = TrainedRuns.model_validate(content["trained"]), {arm.name: arm for arm in member.arms}
+    same = {name for name, plan in runs.plan.items() if name in arms and arms[name].has_plan(plan)}
+    changed = [name for name in {**runs.plan, **arms} if name not in same]
     must = "numbers must come from models with the hyperparameters of this version"
     came = f"{path} has other ones in {', '.join(changed)}"
     need(not changed, must, came, "train the models again in another folder")
@@ -78,7 +79,7 @@ def read_runs(path: Path, member: TrainedReplication) -> TrainedRuns:
 def _none_yet(member: TrainedReplication) -> TrainedRuns:
     threads = torch.get_num_threads()
     about = f"{processor()}, {threads} thread{'s' * (threads > 1)}, PyTorch {torch.__version__}"
-    return TrainedRuns(plan=plan_of(member.arms), processor=about)
+    return TrainedRuns(plan={arm.name: arm.plan for arm in member.arms}, processor=about)
 
 
 def _one(
