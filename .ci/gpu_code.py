@@ -41,9 +41,9 @@ HEAD_OF_SCHEMES = (
 VECTORS = {"shaw": "Shaw", "transformer_xl": "Transformer-XL", "deberta": "DeBERTa"}
 VECTORS_SAID = (
     "The kernels for vectors by offset, compiled by Triton {triton}: causal attention, two heads a group; Shaw and "
-    "DeBERTa with vectors up to distance 128, Transformer-XL with one for each of 1024 offsets, Shaw with vectors for "
-    "values up to 128 channels. Tiles and warps are those of the kernels for outputs, gradients of keys and values, "
-    "of queries, and of vectors."
+    "DeBERTa with vectors up to distance 128, Transformer-XL with one for each of 1024 offsets, Shaw with vectors "
+    "for values up to 128 channels. Tiles and warps are those of the kernels for outputs, gradients of keys and "
+    "values, of queries, and of vectors."
 )
 CURVES = {"fire": "FIRE"}
 CURVES_SAID = (
@@ -79,7 +79,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def scheme_table(found: dict[str, Any], schemes: dict[str, str], said: str) -> str:
-    """Format the results for kernels of some schemes: a row for all kernels of a scheme, after what is said of them."""
+    """Format the results for kernels of some schemes, a row for each scheme, after what is said of them."""
     lines = [said.format(triton=found["triton"]), "", *HEAD_OF_SCHEMES]
     for name, group in by_scheme(found, schemes).items():
         # kernels of the vectors' gradients have one configuration

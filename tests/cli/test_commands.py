@@ -61,6 +61,20 @@ def test_help_needs_no_torch():
 
 
 @pytest.mark.parametrize(
+    "command", ["train rope --task copy --out file", "study --task copy --out file", "compare a b", "replicate"]
+)
+def test_only_the_processes_that_train_import_lightning_and_what_it_imports(command, tmp_path):
+    (tmp_path / "file").touch()
+    code = "import sys\nfrom ordinate.cli.main import main\ntry: main()\nfinally: print('loaded', *sys.modules)"
+    words = [sys.executable, "-c", code, *command.split()]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert loaded[0] == "loaded", done.stderr
+    assert "torch" in loaded
+    assert not {"pytorch_lightning", "transformers"} & set(loaded)
+
+
+@pytest.mark.parametrize(
     "name", ["study", "probe", "report", "train", "generate", "list", "show", "cite", "check", "build", "reproduce"]
 )
 def test_every_command_has_a_help_text(name, capsys):

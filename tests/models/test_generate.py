@@ -124,7 +124,7 @@ def test_nothing_to_write_writes_nothing(model):
         ({"prompt": torch.zeros(3, dtype=torch.long)}, r"the prompt needs at least one token; got \(3,\)"),
         ({"max_new_tokens": -1}, "max_new_tokens must not be negative; got -1"),
         ({"temperature": -1.0}, "temperature must not be negative; got -1"),
-        ({"temperature": float("nan")}, "temperature must not be negative; got nan"),
+        ({"temperature": float("nan")}, "temperature must be a finite number; got nan"),
         ({"temperature": 0, "top_k": 3}, "greedy decoding does not use top_k or top_p; got top_k=3"),
         ({"temperature": 0, "top_p": 0.5}, "greedy decoding does not use top_k or top_p; got top_k=None, top_p=0.5"),
         ({"top_k": 0}, "top_k must be above zero; got 0"),

@@ -25,7 +25,7 @@ from ordinate.study.resolve import resolve
 from ordinate.study.study_folder import StudyFolder
 from ordinate.study.thread_autotuning import ThreadChoice
 from ordinate.training import (
-    checkpoint,
+    checkpoint_plugin,
     lightning,  # noqa: F401 - imported once, before the forks
 )
 
@@ -108,7 +108,7 @@ def prepare():
     """Make the phases of a worker known to this process."""
     worker.print_update = lambda **facts: watch(None, **facts)
     worker.write_checksummed = entering("result", worker.write_checksummed)
-    saving = checkpoint.SafetensorsCheckpointIO
+    saving = checkpoint_plugin.SafetensorsCheckpointIO
     saving.save_checkpoint = entering("checkpoint", saving.save_checkpoint)
     measured = worker._measured
 

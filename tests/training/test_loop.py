@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ordinate.core.seeds import derive_seed
-from ordinate.training.checkpoint import SafetensorsCheckpointIO, checkpoint_path, list_checkpoints, step_of
+from ordinate.training.checkpoint import checkpoint_path, list_checkpoints, read_checkpoint, step_of
 from ordinate.training.settings import TrainingDiverged
 
 VICTIM = Path(__file__).parent / "victim.py"
@@ -177,7 +177,7 @@ def test_kept_checkpoints_stay_beside_the_two_newest_and_change_no_weight(tmp_pa
     assert torch.equal(weights(model), weights(plain))
     assert list(trace.steps) == list(range(1, victim.STEPS + 1))
     assert [step_of(path) for path in list_checkpoints(tmp_path / "kept")] == [0, 1, 5, 8, 12]
-    initial = SafetensorsCheckpointIO().load_checkpoint(checkpoint_path(tmp_path / "kept", 0))["state_dict"]
+    initial = read_checkpoint(checkpoint_path(tmp_path / "kept", 0))["state_dict"]
     assert torch.equal(initial["model.0.weight"].flatten(), first[: initial["model.0.weight"].numel()])
 
 

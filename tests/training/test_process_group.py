@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ordinate.data.batch import Batch
-from ordinate.training.checkpoint import SafetensorsCheckpointIO
+from ordinate.training.checkpoint import read_checkpoint
 from ordinate.training.loop import train
 from ordinate.training.process_group import ProcessGroup, check_devices, wait_for_all
 from ordinate.training.settings import Hardware, TrainingSettings
@@ -71,9 +71,7 @@ def test_only_the_first_process_tells_how_far_it_is_and_writes(quick):
 @pytest.mark.extended
 def test_checkpoints_are_alike_on_any_number_of_devices(quick):
     folder, _ = quick
-    one, *others = (
-        SafetensorsCheckpointIO().load_checkpoint(folder / name / "step-00000006") for name in ("one", "ddp", "fsdp")
-    )
+    one, *others = (read_checkpoint(folder / name / "step-00000006") for name in ("one", "ddp", "fsdp"))
     for other in others:
         assert other["identity"] == one["identity"]
         assert {name: x.shape for name, x in other["state_dict"].items()} == {

@@ -1,4 +1,4 @@
-"""Checks of places on disk before anything is computed: an output folder or file, and a folder that does not exist."""
+"""Checks of places on disk before anything is computed: output folders and files, and folders that do not exist."""
 
 import os
 from collections.abc import Sequence
@@ -26,7 +26,9 @@ def check_output_folder(folder: Path, endings: Sequence[str], option: str = "--o
     need(allowed, "the output folder must be writable", f"{above} is not", f"give another folder by {option}")
     held = sorted(folder.iterdir()) if folder.is_dir() else []
     taken = next((place for place in held if place.suffix in endings and place.is_dir()), None)
-    need(taken is None, "files of the output are files", f"{taken} is a folder", f"remove it, or give another {option}")
+    need(
+        taken is None, "files of the output are files", f"{taken} is a folder", f"remove it, or give another {option}"
+    )
 
 
 def check_output_file(file: Path, option: str) -> None:

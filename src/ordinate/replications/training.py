@@ -15,7 +15,7 @@ from ordinate.data.task import Task
 from ordinate.replications.trained import Arm, TrainedReplication
 from ordinate.replications.trained_runs import SEEDS, TrainedRun, TrainedRuns
 from ordinate.study.manifest import processor
-from ordinate.training.checkpoint import SafetensorsCheckpointIO, checkpoint_path
+from ordinate.training.checkpoint import checkpoint_path, read_checkpoint
 from ordinate.training.loop import train
 
 FORMAT = 2
@@ -113,7 +113,7 @@ def _new(arm: Arm, seed: int, task: Task, folder: Path) -> nn.Module:
 
 def _at(member: TrainedReplication, model: nn.Module, path: Path) -> dict[str, float]:
     """Numbers of the model as it was at a checkpoint."""
-    state = SafetensorsCheckpointIO().load_checkpoint(path)["state_dict"]
+    state = read_checkpoint(path)["state_dict"]
     model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
     return _numbers(member, model)
 

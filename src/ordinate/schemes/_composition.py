@@ -200,8 +200,8 @@ class HeadGroups(Composition):
         heads: query heads of the model.
 
     Raises:
-        ValueError: no part, the heads cannot be split evenly, or a part acts on token embeddings or positions, which are
-            common to all heads.
+        ValueError: no part, the heads cannot be split evenly, or a part acts on token embeddings or positions, which
+            are common to all heads.
     """
 
     hooks = Composition.hooks

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset
 from ordinate.core.seeds import derive_seed
 from ordinate.data.batch import Batch
 from ordinate.data.task import Task
-from ordinate.training.checkpoint import SafetensorsCheckpointIO
+from ordinate.training.checkpoint import read_checkpoint
 from ordinate.training.settings import TrainingSettings
 
 # settings that may change on resume because they do not affect the weights
@@ -101,7 +101,7 @@ def completed_steps(newest: Path | None, new: dict[str, Any]) -> int:
     """
     if newest is None:
         return 0
-    checkpoint = SafetensorsCheckpointIO().load_checkpoint(newest)
+    checkpoint = read_checkpoint(newest)
     old = checkpoint["identity"]
     lines = [f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in {**old, **new} if old.get(k) != new.get(k)]
     if lines:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning.plugins.io import CheckpointIO
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -31,48 +30,40 @@ class CorruptCheckpointWarning(UserWarning):
     """A corrupt checkpoint was skipped."""
 
 
-class SafetensorsCheckpointIO(CheckpointIO):
-    """Lightning checkpoint IO that writes a folder of safetensors and JSON, without pickle.
+def write_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Write a checkpoint atomically, as a folder of safetensors and JSON, without pickle.
 
     Files are written to a hidden folder and fsynced, the manifest with sizes and hashes last; then the folder is
     renamed. A checkpoint is therefore either complete or absent, even if the process is killed while writing.
+
+    Raises:
+        OSError: the disk is full or not writable; older checkpoints are unaffected.
+        TypeError: a value is neither a tensor nor plain data.
     """
+    partial = path.with_name(PARTIAL + path.name)
+    tensors: dict[str, torch.Tensor] = {}
+    state = _encode(dict(checkpoint), "checkpoint", tensors)
+    try:
+        with explain_write_errors("a checkpoint", path):
+            _write(partial, tensors, state)
+            _put(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
-    def save_checkpoint(self, checkpoint: Mapping[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write a checkpoint atomically.
 
-        Raises:
-            OSError: the disk is full or not writable; older checkpoints are unaffected.
-            TypeError: a value is neither a tensor nor plain data.
-        """
-        path = Path(path)
-        partial = path.with_name(PARTIAL + path.name)
-        tensors: dict[str, torch.Tensor] = {}
-        state = _encode(dict(checkpoint), "checkpoint", tensors)
-        try:
-            with explain_write_errors("a checkpoint", path):
-                _write(partial, tensors, state)
-                _put(partial, path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+def read_checkpoint(path: Path) -> Any:
+    """Read a checkpoint after verifying its manifest.
 
-    def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> Any:
-        """Read a checkpoint after verifying its manifest.
-
-        Raises:
-            CorruptCheckpointError: a file is missing or does not match the manifest.
-        """
-        path = Path(path)
-        verify_checkpoint(path)
-        try:
-            tensors = load_file(path / TENSORS, device="cpu")
-            state = json.loads((path / STATE).read_text(encoding="utf-8"), object_pairs_hook=_unique)
-            return _decode(state, tensors)
-        except (SafetensorError, ValueError, TypeError, LookupError, RecursionError) as error:
-            raise CorruptCheckpointError(f"{path} cannot be read: {error}") from None
-
-    def remove_checkpoint(self, path: str | Path) -> None:
-        shutil.rmtree(path, ignore_errors=True)
+    Raises:
+        CorruptCheckpointError: a file is missing or does not match the manifest.
+    """
+    verify_checkpoint(path)
+    try:
+        tensors = load_file(path / TENSORS, device="cpu")
+        state = json.loads((path / STATE).read_text(encoding="utf-8"), object_pairs_hook=_unique)
+        return _decode(state, tensors)
+    except (SafetensorError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise CorruptCheckpointError(f"{path} cannot be read: {error}") from None
 
 
 def verify_checkpoint(path: Path) -> None:
@@ -141,7 +132,7 @@ def latest_valid_checkpoint(folder: Path) -> Path | None:
     reasons: list[str] = []
     for path in reversed(list_checkpoints(folder)):
         try:
-            SafetensorsCheckpointIO().load_checkpoint(path)
+            read_checkpoint(path)
         except CorruptCheckpointError as error:
             reasons.append(str(error))
             continue

@@ -25,13 +25,13 @@ from ordinate.data.task import Task
 from ordinate.evaluation.prediction import batch_logits, has_target
 from ordinate.training.batches import AheadStream, BatchStream, ThroughputMeter, completed_steps, training_identity
 from ordinate.training.checkpoint import (
-    SafetensorsCheckpointIO,
     checkpoint_path,
     latest_valid_checkpoint,
     list_checkpoints,
     remove_partial,
     step_of,
 )
+from ordinate.training.checkpoint_plugin import SafetensorsCheckpointIO
 from ordinate.training.ddp import ReplicatedStrategy
 from ordinate.training.fsdp import ShardedStrategy, gather_into, global_norm, local_shard, shard_model
 from ordinate.training.metrics import Metrics

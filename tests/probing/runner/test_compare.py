@@ -13,7 +13,7 @@ from ordinate.probing.measures.head_matching import match_heads, matches_table
 from ordinate.probing.runner.compare import compare
 from ordinate.probing.runner.training_checkpoints import model_sources
 from ordinate.testing.analytic_model import AnalyticModel
-from ordinate.training.checkpoint import SafetensorsCheckpointIO, checkpoint_path
+from ordinate.training.checkpoint import checkpoint_path, write_checkpoint
 
 SHAPE = Shape(vocabulary=256, width=16, heads=2, layers=2, scheme="learned", max_length=32)
 SIZES = {"tokens": (8, 16), "samples": 12}
@@ -42,7 +42,7 @@ def root(tmp_path_factory):
         weights = {f"model.{name}": x for name, x in model(seed).state_dict().items()}
         path = checkpoint_path(root / "run" / "checkpoints", step)
         path.parent.mkdir(exist_ok=True)
-        SafetensorsCheckpointIO().save_checkpoint({"state_dict": weights}, path)
+        write_checkpoint({"state_dict": weights}, path)
     return root
 
 

@@ -11,7 +11,7 @@ from ordinate.pretrained.checkpoint_files import CONFIG
 from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.probing.instrumentation.trained_length import model_name
-from ordinate.training.checkpoint import CorruptCheckpointError, SafetensorsCheckpointIO, list_checkpoints, step_of
+from ordinate.training.checkpoint import CorruptCheckpointError, list_checkpoints, read_checkpoint, step_of
 
 CHECKPOINTS = "checkpoints"
 # the training module holds the model under this name
@@ -65,7 +65,7 @@ def load_checkpoint(model: nn.Module, checkpoint: Path) -> None:
         ValueError: the checkpoint is corrupt, or has the weights of another model.
     """
     try:
-        written = SafetensorsCheckpointIO().load_checkpoint(checkpoint)["state_dict"]
+        written = read_checkpoint(checkpoint)["state_dict"]
     except (CorruptCheckpointError, KeyError) as error:
         raise ValueError(f"a checkpoint must be whole; {checkpoint} is not ({error}); leave it out") from None
     weights = {name.removeprefix(PREFIX): x for name, x in written.items() if name.startswith(PREFIX)}
