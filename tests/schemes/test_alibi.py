@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, attend
+from ordinate import Decoder, Geometry, Shape, attend
 from ordinate.schemes import Alibi
 from ordinate.testing import check_scheme
 
@@ -117,6 +117,37 @@ def test_heads_without_slope_are_those_of_x_transformers(sloped, heads):
     theirs = library.AlibiPositionalBias(sloped, total_heads=heads)(7, 7)
     ours = Alibi(heads=heads, sloped_heads=sloped).bias(Geometry.full(7))[0]
     assert torch.allclose(ours, theirs, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("sides", ["both", "signed"])
+def test_a_scheme_or_model_in_float64_has_its_bias_in_float64(sides):
+    where, ahead = Geometry.full(7), torch.arange(7)[None] - torch.arange(7)[:, None]
+    far = ahead.abs() if sides == "both" else -ahead
+    exact = -torch.tensor(Alibi(heads=6).slopes, dtype=torch.float64)[:, None, None] * far
+    model = Decoder(Shape(vocabulary=5, width=12, heads=6, layers=1, scheme=f"alibi:direction={sides}")).double()
+    for scheme in (Alibi(heads=6, direction=sides).double(), model.schemes[0]):
+        assert torch.equal(scheme.bias(where)[0], exact)
+        assert scheme.linear_bias(where).dtype == torch.float64
+    q = torch.randn(1, 6, 7, 4, dtype=torch.float64)
+    out = attend(q, q, q, Alibi(heads=6, direction=sides).double().at(where))
+    assert torch.allclose(out, (q @ q.mT / 2 + exact).softmax(-1) @ q, rtol=0, atol=1e-13)
+
+
+def test_the_type_of_the_bias_is_converted_as_that_of_a_parameter_but_not_to_16_bits():
+    alibi = Alibi(heads=6)
+    for convert, dtype in (
+        (alibi.half, torch.float32),
+        (alibi.double, torch.float64),
+        (alibi.bfloat16, torch.float32),
+    ):
+        assert convert().bias(Geometry.causal(3)).dtype == dtype
+    with torch.device("meta"):
+        assert Alibi(heads=6).double().to_empty(device="cpu").bias(Geometry.causal(3)).dtype == torch.float64
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert Alibi(heads=6).bias(Geometry.causal(3)).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("sides", ["both", "signed"])

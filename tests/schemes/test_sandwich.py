@@ -30,6 +30,15 @@ def test_the_bias_is_the_sum_of_cosines(size, first, theta, causal):
                 assert abs(bias[0, h, i, j].item() - exact) <= 6e-8 * abs(exact) + 1e-12
 
 
+def test_in_float64_the_bias_is_exact():
+    where = Geometry.from_positions(torch.tensor(PLACES, dtype=torch.float64)[None, :, None])
+    bias = Sandwich(heads=3).double().bias(where)
+    exact = torch.tensor(
+        [[published(3, 128, 0, 10000.0, h, x) for x in PLACES] for h in range(3)], dtype=torch.float64
+    )
+    assert torch.allclose(bias[0, :, :, 0], exact, rtol=1e-13, atol=1e-12)
+
+
 def test_it_is_the_table_of_attention_gym_up_to_a_constant_of_each_head():
     heads, size, n = 4, 128, 50
     rates = 1.0 / 10000 ** (2 * torch.arange(size // 2, dtype=torch.float64) / size)

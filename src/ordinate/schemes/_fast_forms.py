@@ -9,8 +9,9 @@ hooks of its subclasses.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -52,6 +53,17 @@ class FastForms(nn.Module):
     shift_invariant: bool
     """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
     _overridden: Mapping[str, frozenset[str]] = {form: frozenset() for form in FORMS}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias_dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+        """Type of a bias without parameters: float32, or float64 after `.double()`."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert the type of the bias as that of a parameter; 16 bits leave it in float32."""
+        converted = fn(torch.zeros((), dtype=self.bias_dtype))
+        self.bias_dtype = torch.promote_types(converted.dtype, torch.float32)
+        return super()._apply(fn, recurse)
 
     def _need_declared(self) -> None:
         """Raise unless a scheme with hooks declares `shift_invariant`, by which ways to compute are chosen."""

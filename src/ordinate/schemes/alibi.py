@@ -109,7 +109,7 @@ class Alibi(Scheme):
 
     def bias(self, where: Geometry) -> Bias:
         offset = where.offset
-        dtype = torch.promote_types(self.log_slopes.dtype, torch.float32) if self._trainable else torch.float32
+        dtype = torch.promote_types(self.log_slopes.dtype, torch.float32) if self._trainable else self.bias_dtype
         far = distance(offset, self.metric, dtype=dtype)[:, None]
         behind = offset[..., 0][:, None]
         if self.direction == "signed":
@@ -130,7 +130,7 @@ class Alibi(Scheme):
         if self._trainable:
             slopes = self.log_slopes.to(torch.promote_types(self.log_slopes.dtype, torch.float32)).exp().expand(2, -1)
         else:
-            slopes = numbers_beside(where.q_pos, self.initial_slopes, torch.float32).expand(2, -1)
+            slopes = numbers_beside(where.q_pos, self.initial_slopes, self.bias_dtype).expand(2, -1)
         if self.direction == "signed":
             slopes = torch.stack([slopes[0], -slopes[1]])
         rest = self.heads - len(self.initial_slopes)

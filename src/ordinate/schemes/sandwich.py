@@ -71,4 +71,4 @@ class Sandwich(Scheme):
             penalty = penalty + 2 * torch.sin(far * (rate / 2)).square()
         slopes = [self.heads / (8 * h) for h in range(1, self.heads + 1)]
         wide = numbers_beside(far, slopes, torch.float64)[:, None, None]
-        return on_device(-wide * penalty, torch.float32, where.q_pos.device)
+        return on_device(-wide * penalty, self.bias_dtype, where.q_pos.device)
