@@ -2,6 +2,7 @@
 
 import io
 import pwd
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,31 @@ def test_a_terminal_without_utf8_shows_escapes(monkeypatch):
     assert ended.value.code == 0
     sys.stdout.flush()
     assert raw.getvalue() == b"\\u201cnone\\u201d wins\n"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_plots_have_signs_that_the_encoding_of_the_output_has(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    for spec in ("rope", "sinusoidal"):
+        app(["show", spec])
+    sys.stdout.flush()
+    assert b"##" in raw.getvalue()
+    assert b"76" in raw.getvalue()
+
+
+def test_arguments_that_are_no_text_are_refused_before_anything_is_done(monkeypatch, capsys):
+    code, said = told(capsys, monkeypatch, "generate", "mod\udcffel")
+    assert code == 2
+    assert "error: arguments must be utf-8 text; got 'mod\\udcffel'; give it in this encoding" in said
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows has no SIGTERM")
+def test_sigterm_stops_any_command_as_ctrl_c_does(monkeypatch, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(command_line, "_application", lambda: lambda _: signal.raise_signal(signal.SIGTERM))
+    assert told(capsys, monkeypatch) == (INTERRUPTED, "interrupted; run the same command again to resume\n")
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_text_does_not_control_the_terminal(monkeypatch):

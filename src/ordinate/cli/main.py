@@ -12,6 +12,8 @@ from typing import IO, Any
 from ordinate._public_names import missing_package
 from ordinate.cli.commands import COMMANDS
 from ordinate.cli.plain_text import escape_controls
+from ordinate.core.checks import need
+from ordinate.core.interruption import sigterm_as_interrupt
 
 GOOD, FAILED, BAD_INPUT, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 # a full disk, a quota, a limit of the size of files
@@ -25,7 +27,7 @@ RED, YELLOW = "1;31", "33"
 def main() -> None:
     """Run the command line and exit with a status code.
 
-    0: success; 1: part of the work failed; 2: bad input; 130: interrupted; 141: nobody reads the output any more.
+    0: success; 1: part of the work failed; 2: bad input; 130: interrupted, by Ctrl-C or SIGTERM; 141: nobody reads the output any more.
     """
     _settle_home()
     for stream in (sys.stdout, sys.stderr):
@@ -33,7 +35,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _application()(sys.argv[1:])
+        _need_text(sys.argv[1:])
+        with sigterm_as_interrupt():
+            code = _application()(sys.argv[1:])
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -49,6 +53,14 @@ def main() -> None:
         _say("error:", str(_with_remedy(error)), RED)
         code = BAD_INPUT
     sys.exit(code if isinstance(code, int) else GOOD)
+
+
+def _need_text(arguments: Sequence[str]) -> None:
+    """Raise unless the arguments are text: bytes that are none could not be written to results and pages."""
+    for argument in arguments:
+        whole = argument.encode("utf-8", "replace").decode() == argument
+        remedy = "give it in this encoding (export LC_ALL=C.UTF-8), or rename the file"
+        need(whole, f"arguments must be {sys.getfilesystemencoding()} text", f"got {argument!a}", remedy)
 
 
 def _is_unread(stream: IO[str]) -> bool:

@@ -1,6 +1,7 @@
 """`ordinate show`: description, options and plots of a scheme."""
 
 import inspect
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,9 @@ from ordinate.core.output_folder import check_output_file
 if TYPE_CHECKING:
     from ordinate.schemes._plot_data import HeatmapData, LinePlotData
 
-# from low to high, for terminals without colours
-SHADES = " ░▒▓█"
-STEPS = "▁▂▃▄▅▆▇█"
+# from low to high, for terminals without colours; and where the encoding of the output lacks the first
+SHADES, PLAIN_SHADES = " ░▒▓█", " .:+#"
+STEPS, PLAIN_STEPS = "▁▂▃▄▅▆▇█", "01234567"
 
 
 def show(scheme: str, *, save: Path | None = None) -> int:
@@ -87,9 +88,9 @@ def sparklines(lines: dict[str, list[float]]) -> str:
     """Render each series as a sparkline on a common scale, with its first and last value."""
     finite = [number for line in lines.values() for number in line if number == number]
     low, span = min(finite), (max(finite) - min(finite)) or 1
-    widest, drawn = max(len(name) for name in lines), []
+    widest, drawn, steps = max(len(name) for name in lines), [], _writable(STEPS, PLAIN_STEPS)
     for name, line in lines.items():
-        bars = "".join(" " if x != x else STEPS[round((x - low) / span * (len(STEPS) - 1))] for x in line)
+        bars = "".join(" " if x != x else steps[round((x - low) / span * (len(steps) - 1))] for x in line)
         drawn.append(f"{name:{widest}} {bars}  {line[0] + 0.0:.3g} to {line[-1] + 0.0:.3g}")
     return "\n".join(drawn)
 
@@ -100,7 +101,17 @@ def _cell(share: float, colours: bool) -> str:
         return "  "
     if colours:
         return f"\x1b[48;2;{_colour(share)}m  \x1b[0m"
-    return SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)] * 2
+    shades = _writable(SHADES, PLAIN_SHADES)
+    return shades[min(int(share * len(shades)), len(shades) - 1)] * 2
+
+
+def _writable(signs: str, plain: str) -> str:
+    """The signs if the encoding of standard output has them, else plain ones."""
+    try:
+        signs.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return plain
+    return signs
 
 
 def _colour(share: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ordinate.core.atomic_files import write_checksummed
 from ordinate.core.checks import need, need_known
+from ordinate.core.interruption import sigterm_as_interrupt
 from ordinate.core.progress import OnProgress, Progress
 from ordinate.data.dataset_folder import is_intact
 from ordinate.study.data_source import source_of
@@ -20,7 +21,7 @@ from ordinate.study.result_file import FORMAT_VERSION, RESULT_ERRORS, read_resul
 from ordinate.study.run import FINAL_STATES, Run, State
 from ordinate.study.study_folder import StudyFolder
 from ordinate.study.thread_autotuning import ThreadChoice
-from ordinate.study.worker_process import WorkerPool, run_in_subprocess, sigterm_as_interrupt
+from ordinate.study.worker_process import WorkerPool, run_in_subprocess
 from ordinate.training.metrics import Metrics
 
 # key in the study.json of a reproduction: the study whose run was trained again

@@ -5,10 +5,9 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
-from types import FrameType
 from typing import IO, Any
 
 from ordinate.core.class_reference import ALLOW_VARIABLE, references
@@ -72,24 +71,6 @@ class WorkerPool:
             for process in self._processes:
                 if process.poll() is None:
                     process.terminate()
-
-
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C (KeyboardInterrupt) in the main thread."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        # signal handlers can be set in the main thread only
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class Watchdog:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ordinate.core.checks import need
+from ordinate.core.interruption import sigterm_as_interrupt
 from ordinate.core.progress import OnProgress, Progress, for_item, ignore
 from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.manifest import code_digest
@@ -21,7 +22,7 @@ from ordinate.study.plan import Plan, Run
 from ordinate.study.remote_sync import RemoteCopy
 from ordinate.study.run_progress import run_progress
 from ordinate.study.study_folder import StudyFolder
-from ordinate.study.worker_process import ONE_DEVICE, WorkerPool, run_in_subprocess, sigterm_as_interrupt
+from ordinate.study.worker_process import ONE_DEVICE, WorkerPool, run_in_subprocess
 from ordinate.training.settings import Hardware
 
 AUTO = "auto"

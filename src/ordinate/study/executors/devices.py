@@ -4,12 +4,13 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from ordinate.core.interruption import sigterm_as_interrupt
 from ordinate.core.progress import OnProgress
 from ordinate.study.device_allocation import gpu_environment, max_parallel_runs
 from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.plan import Plan, Run
 from ordinate.study.study_folder import StudyFolder
-from ordinate.study.worker_process import WorkerPool, run_in_subprocess, sigterm_as_interrupt
+from ordinate.study.worker_process import WorkerPool, run_in_subprocess
 from ordinate.training.settings import Hardware
 
 

@@ -4,13 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ordinate.core.checks import need
+from ordinate.core.interruption import sigterm_as_interrupt
 from ordinate.core.progress import OnProgress, Progress
 from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.fork_server import fork_server
 from ordinate.study.plan import Plan, Run
 from ordinate.study.study_folder import StudyFolder
 from ordinate.study.thread_autotuning import MIN_STEPS_TO_TUNE, ThreadChoice, available_cores, measure_threads
-from ordinate.study.worker_process import WorkerPool, run_in_subprocess, sigterm_as_interrupt, worker_environment
+from ordinate.study.worker_process import WorkerPool, run_in_subprocess, worker_environment
 
 
 @dataclass(frozen=True)

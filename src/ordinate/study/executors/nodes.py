@@ -12,11 +12,12 @@ from datetime import timedelta
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from ordinate.core.checks import need
+from ordinate.core.interruption import sigterm_as_interrupt
 from ordinate.core.progress import OnProgress
 from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.plan import Plan, Run
 from ordinate.study.study_folder import StudyFolder
-from ordinate.study.worker_process import WorkerPool, run_in_subprocess, sigterm_as_interrupt, worker_command
+from ordinate.study.worker_process import WorkerPool, run_in_subprocess, worker_command
 from ordinate.training.settings import RENDEZVOUS_VARIABLE, Hardware
 
 # variables in which launchers pass the rank of this machine and the number of machines
