@@ -37,8 +37,11 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~current_umask())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            # a full disk is reported without a name, other failures under that of the temporary file
+            error.filename = str(path)
         raise
     sync_folder(path.parent)
 
