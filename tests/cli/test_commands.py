@@ -360,6 +360,7 @@ def test_progress_follows_a_study(kind):
     watcher.on_progress(Progress(stage="reading", message="reading [bold]text"))
     watcher.on_progress(Progress("rope-s0", "training", 5, 10, 2.5))
     watcher.on_progress(Progress("rope-s0", "failed", total=10, message="[red] broke"))
+    watcher.on_progress(Progress("my[/model] [red]", "measuring"))
     watcher.on_progress(Progress("extrapolation", "measuring"))
     watcher.on_progress(Progress("extrapolation", done=0.25, total=1.0))
     watcher.on_progress(Progress("extrapolation", "measured", 1.0, 1.0, message="none"))
@@ -368,6 +369,7 @@ def test_progress_follows_a_study(kind):
     assert "reading [bold]text\n" in said
     assert "failed: [red] broke\n" in said
     assert "measured: none\n" in said
+    assert "my[/model] [red]" in said
     assert "rope" in said
     assert "5/10" in said
     assert "2.500" in said

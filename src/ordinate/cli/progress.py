@@ -49,7 +49,8 @@ class ProgressBars:
     def __init__(self, console: Console, titles: Mapping[str, str] = NO_TITLES) -> None:
         self.console, self.titles = console, titles
         self.display = ProgressDisplay(
-            TextColumn("{task.description}"),
+            # the name of a folder may hold what looks like markup
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             AmountColumn(),
             TextColumn("{task.fields[loss]}"),
