@@ -26,7 +26,7 @@ def told(capsys, monkeypatch, *arguments):
     return ended.value.code, "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("command", ["list", "show rope"])
+@pytest.mark.parametrize("command", ["list", "show rope", "--help", "study --help", "replicate"])
 def test_a_reader_that_has_enough_is_no_error(command):
     process = subprocess.Popen(
         [sys.executable, "-m", "ordinate", *command.split()],
@@ -38,6 +38,18 @@ def test_a_reader_that_has_enough_is_no_error(command):
     said = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), said) == (UNREAD, "")
+
+
+def test_closed_streams_are_empty_ones(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    for arguments, code in ((["list"], 0), (["translate", "nowhere"], 2)):
+        monkeypatch.setattr(sys, "argv", ["ordinate", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == code
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
 
 
 def test_another_broken_pipe_is_an_error(capsys, monkeypatch):

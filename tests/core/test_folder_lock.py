@@ -43,6 +43,17 @@ def test_the_owner_is_named_and_a_dead_one_is_replaced(tmp_path):
     assert describe_owner(tmp_path) == "another process"
 
 
+def test_whether_a_read_only_folder_is_locked_is_told_by_its_owner(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    (tmp_path / ".lock").touch()
+    monkeypatch.setattr(folder_lock, "FileLock", refuse)
+    assert not is_locked(tmp_path)
+    (tmp_path / ".owner.json").write_text(json.dumps({"host": "elsewhere", "process": 1}))
+    assert is_locked(tmp_path)
+
+
 def test_of_many_concurrent_processes_one_gets_the_lock(tmp_path):
     code = (
         "import pathlib, sys, time, ordinate.core.folder_lock as l\n"

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from ordinate import __version__
 from ordinate.cli.commands import COMMANDS, EPILOGUE, SUMMARY
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.option_errors import describe_option_error
 
 app = App(
@@ -17,6 +18,7 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     result_action="return_value",
+    console=SafeConsole(),
     # main() says how to resume
     suppress_keyboard_interrupt=False,
 )

@@ -21,6 +21,11 @@ class SafeConsole(Console):
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)
 
+    def on_broken_pipe(self) -> None:
+        """Raise the error, for which the command line has an exit code; rich would exit with 1."""
+        # called while a BrokenPipeError is handled
+        raise
+
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         # colours and cursor movements of rich itself are not text: they are styles and control segments
         return super()._render_buffer(

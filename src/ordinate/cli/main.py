@@ -27,9 +27,11 @@ RED, YELLOW = "1;31", "33"
 def main() -> None:
     """Run the command line and exit with a status code.
 
-    0: success; 1: part of the work failed; 2: bad input; 130: interrupted, by Ctrl-C or SIGTERM; 141: nobody reads the output any more.
+    0: success; 1: part of the work failed; 2: bad input; 130: interrupted, by Ctrl-C or SIGTERM; 141: nobody reads
+    the output any more.
     """
     _settle_home()
+    _settle_streams()
     for stream in (sys.stdout, sys.stderr):
         # a terminal without UTF-8 must not end a finished study
         if isinstance(stream, io.TextIOWrapper):
@@ -38,8 +40,7 @@ def main() -> None:
         _need_text(sys.argv[1:])
         with sigterm_as_interrupt():
             code = _application()(sys.argv[1:])
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         _say("interrupted; run the same command again to resume", "", YELLOW)
         code = INTERRUPTED
@@ -108,6 +109,13 @@ def _settle_home() -> None:
         Path.home()
     except RuntimeError:
         os.environ["HOME"] = NO_HOME
+
+
+def _settle_streams() -> None:
+    """Open empty streams in place of closed ones (`ordinate list >&-`, pythonw on Windows)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
 def _message(error: ValueError | OSError) -> str:

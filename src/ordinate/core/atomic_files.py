@@ -28,20 +28,22 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     # a link stays one
     path = path.resolve()
-    # not all of a long name, which would then be too long
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:20]}.", suffix=PARTIAL)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~current_umask())
-        os.replace(name, path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            # a full disk is reported without a name, other failures under that of the temporary file
-            error.filename = str(path)
+        # not all of a long name, which would then be too long
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:20]}.", suffix=PARTIAL)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~current_umask())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        # a full disk is reported without a name, other failures under that of the temporary file
+        error.filename = str(path)
         raise
     sync_folder(path.parent)
 

@@ -57,6 +57,9 @@ def is_locked(folder: Path) -> bool:
         return True
     except NotImplementedError:
         return not _gone(folder)
+    except OSError:
+        # a folder of somebody else, or a read-only one, whose lock cannot be tried
+        return bool(_owner(folder)) and not _gone(folder)
     lock.release()
     return False
 
