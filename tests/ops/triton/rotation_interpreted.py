@@ -74,6 +74,16 @@ def test_any_number_of_tokens_is_rotated(n, layout):
 
 
 @pytest.mark.usefixtures("proved")
+def test_a_tensor_that_pytorch_negates_as_it_is_read():
+    placed = Rotation(*(wave.float().double() for wave in waves(1, 1, 7, 3)), "half")
+    # an imaginary part: its channels are not contiguous either
+    x = torch.complex(torch.randn(2, 5, 7, 8), torch.randn(2, 5, 7, 8)).conj().imag
+    assert x.is_neg()
+    with as_if_on("cuda"):
+        assert torch.equal(placed(x), placed(x.resolve_neg()))
+
+
+@pytest.mark.usefixtures("proved")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_second_gradients_are_those_of_the_formula(layout):
     placed = Rotation(*(wave.float().double() for wave in waves(1, 1, 3, 2)), layout)

@@ -1,7 +1,8 @@
 """Binding of the C++ attention kernel (attention.cpp)."""
 
 import ctypes
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -100,8 +101,8 @@ def forward(
     out = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[3])
     softmax = q.new_empty(2, *q.shape[:3], dtype=torch.float32)
     lost = q.new_empty(out.shape, dtype=torch.int8) if learned and q.dtype == torch.bfloat16 else None
-    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
-    _run(False, where, scoring, span, {"q": q, "k": k, "v": v, "out": out}, flat)
+    tensors = {"q": q, "k": k, "v": v, "out": out, "table": table, "top": softmax[0], "share": softmax[1]}
+    _run(False, where, scoring, span, tensors | {"lost": lost})
     return out, softmax, lost
 
 
@@ -126,45 +127,30 @@ def backward(
     q, k, v, table, out, softmax, lost = saved
     gradient, to_weights = upstream
     made = [torch.empty_like(x) for x in (q, k, v)]
-    views = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient}
-    views |= dict(zip(("dq", "dk", "dv"), made, strict=True))
     dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned[0] else None
     dbias = table.new_zeros(*q.shape[:3], k.shape[2]) if learned[1] else None
-    if dbias is not None:
-        views["dbias"] = dbias
     dsinks = None if scoring.sinks is None else table.new_empty(q.shape[:2])
-    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
-    _run(True, where, scoring, span, views, flat | {"dtable": dtable, "dsinks": dsinks, "dweights": to_weights})
+    tensors = {"q": q, "k": k, "v": v, "out": out, "table": table, "top": softmax[0], "share": softmax[1]}
+    tensors |= {"lost": lost, "gradient": gradient, "dweights": to_weights, "dbias": dbias, "dtable": dtable}
+    tensors |= {"dq": made[0], "dk": made[1], "dv": made[2], "dsinks": dsinks}
+    _run(True, where, scoring, span, tensors)
     to_table, to_sinks = (None if x is None else x.sum(0) for x in (dtable, dsinks))
     to_table = None if to_table is None else to_table.flip(1)
     return Gradients(made[0], made[1], made[2], to_table, to_sinks, dbias)
 
 
 def _run(
-    back: bool,
-    where: Geometry,
-    scoring: Scoring,
-    span: KeyRanges,
-    views: dict[str, Tensor],
-    flat: dict[str, Tensor | None],
+    back: bool, where: Geometry, scoring: Scoring, span: KeyRanges, tensors: Mapping[str, Tensor | None]
 ) -> None:
-    q, k, v = views["q"], views["k"], views["v"]
-    # the job has addresses only: every tensor must stay referenced until the call returns
-    flat["first"], flat["last"] = span
-    flat["sinks"], flat["weights"] = scoring.sinks, scoring.weights
-    if scoring.bias is not None:
-        views["bias"] = scoring.bias
-    flat["q_document"], flat["k_document"] = documents_of(where, q.shape[0])
+    q, k, v = (cast(Tensor, tensors[name]) for name in ("q", "k", "v"))
+    own = {"sinks": scoring.sinks, "bias": scoring.bias, "weights": scoring.weights}
+    asks, holds = documents_of(where, q.shape[0])
+    own |= {"first": span[0], "last": span[1], "q_document": asks, "k_document": holds}
     sizes = *q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3]
     job = _Job(
         back, q.dtype == torch.bfloat16, not multiplies(q.dtype), *sizes, scoring.scale, scoring.softcap or 0.0
     )
-    for name, tensor in flat.items():
-        if tensor is not None:
-            setattr(job, name, tensor.data_ptr())
-    for name, tensor in views.items():
-        setattr(job, name, View.of(tensor))
-    call_kernel("attention", job)
+    call_kernel("attention", job, {**tensors, **own})
 
 
 def multiplies(type: torch.dtype) -> bool:

@@ -76,9 +76,5 @@ def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor | None) -> tuple[Te
 
 def _run(back: bool, given: tuple[Tensor, Tensor, Tensor], lists: dict[str, Any], **made: Tensor) -> None:
     x, first, shares = given
-    job = _Job(back, *x.shape, len(shares), x.data_ptr(), first.data_ptr(), shares.data_ptr())
-    for name, tensor in made.items():
-        setattr(job, name, tensor.data_ptr())
-    for name, tensors in lists.items():
-        setattr(job, name, _Pointers(*(tensor.data_ptr() for tensor in tensors)))
-    call_kernel("blend", job)
+    tensors = {"x": x, "first": first, "shares": shares, **made, **lists}
+    call_kernel("blend", _Job(back, *x.shape, len(shares)), tensors)

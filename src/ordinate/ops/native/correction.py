@@ -78,6 +78,4 @@ def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor | None) -> tuple[Te
 
 def _run(back: bool, tensors: dict[str, Tensor]) -> None:
     job = _Job(back, *tensors["k"].shape)
-    for name, tensor in tensors.items():
-        setattr(job, name, View.of(tensor) if tensor.ndim == 4 else tensor.data_ptr())
-    call_kernel("correction", job)
+    call_kernel("correction", job, tensors)

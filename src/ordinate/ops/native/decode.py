@@ -53,9 +53,9 @@ def attend(
     sinks, longest = (None if x is None else x.contiguous() for x in (sinks, longest))
     out, finite = q.new_empty(*q.shape[:3], v.shape[3]), ctypes.c_bool()
     sizes = *q.shape[:2], k.shape[1], q.shape[2], q.shape[3], v.shape[3], seen.start, seen.stop
-    views = (View() if x is None else View.of(x) for x in (q, k, v, out, bias))
-    flat = *(None if x is None else x.data_ptr() for x in (sinks, longest)), ctypes.addressof(finite)
-    call_kernel("decode", _Job(q.dtype == torch.bfloat16, *sizes, scale, *views, *flat))
+    job = _Job(q.dtype == torch.bfloat16, *sizes, scale, finite=ctypes.addressof(finite))
+    tensors = {"q": q, "k": k, "v": v, "out": out, "bias": bias, "sinks": sinks, "longest": longest}
+    call_kernel("decode", job, tensors)
     return out if finite else None
 
 

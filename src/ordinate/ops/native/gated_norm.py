@@ -90,6 +90,4 @@ def _gradients(given: dict[str, Tensor], epsilon: float, gradient: Tensor) -> tu
 
 def _run(back: bool, epsilon: float, tensors: dict[str, Tensor]) -> None:
     job = _Job(back, *tensors["y"].shape, epsilon)
-    for name, tensor in tensors.items():
-        setattr(job, name, View.of(tensor) if tensor.ndim == 4 else tensor.data_ptr())
-    call_kernel("gated_norm", job)
+    call_kernel("gated_norm", job, tensors)

@@ -53,6 +53,6 @@ class _Gelu(torch.autograd.Function):
 
 def _run(tanh: bool, x: Tensor, gradient: Tensor | None) -> Tensor:
     out = torch.empty_like(x)
-    slope = None if gradient is None else gradient.data_ptr()
-    call_kernel("gelu", _Job(tanh, x.dtype == torch.bfloat16, x.numel(), x.data_ptr(), slope, out.data_ptr()))
+    tensors = {"x": x, "gradient": gradient, "out": out}
+    call_kernel("gelu", _Job(tanh, x.dtype == torch.bfloat16, x.numel()), tensors)
     return out

@@ -1,6 +1,7 @@
 """Calling convention of the C++ kernels: tensors as addresses and strides, in a struct that both sides declare."""
 
 import ctypes
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -16,7 +17,7 @@ class View(ctypes.Structure):
 
     @classmethod
     def of(cls, x: Tensor) -> "View":
-        """Describe a tensor; the caller must keep it alive while the view is used."""
+        """Describe a tensor, which must be kept alive while the view is used."""
         return cls(x.data_ptr(), *x.stride()[:3])
 
 
@@ -30,13 +31,34 @@ def empty_token_major(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2)
 
 
-def call_kernel(name: str, job: ctypes.Structure) -> None:
+def call_kernel(name: str, job: ctypes.Structure, tensors: Mapping[str, Tensor | Sequence[Tensor] | None]) -> None:
     """Call the kernel `ordinate_<name>`.
+
+    Args:
+        name: name of the kernel.
+        job: its job, with all fields but those of tensors.
+        tensors: the tensors by field, with contiguous channels where the field is a `View`, else contiguous. None:
+            the field stays empty.
 
     Raises:
         RuntimeError: the kernel reported an error.
         UnavailableError: the kernel is not available.
     """
+    kinds, copies = dict(job._fields_), []
+    for field, given in tensors.items():
+        if isinstance(given, Tensor):
+            x = _as_in_memory(given, copies)
+            setattr(job, field, View.of(x) if kinds[field] is View else x.data_ptr())
+        elif given is not None:
+            setattr(job, field, kinds[field](*(_as_in_memory(x, copies).data_ptr() for x in given)))
     problem = load_kernel(name)(ctypes.byref(job))
     if problem is not None:
         raise RuntimeError(f"{name}: {problem.decode()}")
+
+
+def _as_in_memory(x: Tensor, copies: list[Tensor]) -> Tensor:
+    """Return the tensor, or a copy if PyTorch negates it as it is read (`Tensor.is_neg`); the list keeps copies."""
+    if not x.is_neg():
+        return x
+    copies.append(x.resolve_neg().contiguous())
+    return copies[-1]

@@ -33,9 +33,9 @@ def multiply(
         weight: matrix with contiguous rows.
         bias: added to each vector; None: no bias.
     """
-    x, bias = x.contiguous(), None if bias is None else bias.contiguous()
+    x, weight, bias = x.contiguous(), weight.resolve_neg(), None if bias is None else bias.contiguous()
     out = x.new_empty(x.shape[0], weight.shape[0])
     sizes = *x.shape, weight.shape[0], weight.stride(0)
-    places = x.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr()
-    call_kernel("linear", _Job(x.dtype == torch.bfloat16, *sizes, *places))
+    tensors = {"x": x, "weight": weight, "bias": bias, "out": out}
+    call_kernel("linear", _Job(x.dtype == torch.bfloat16, *sizes), tensors)
     return out

@@ -44,9 +44,6 @@ class _Job(ctypes.Structure):
     ]
 
 
-_VIEWS = ("q", "k", "v", "out", "gradient", "dq", "dk", "dv")
-
-
 def performer_attention(
     given: tuple[Queries, Queries, Outputs],
     directions: Directions,
@@ -135,6 +132,4 @@ def _gradients(
 
 def _run(back: bool, scale: float, mirrored: bool, tensors: dict[str, Tensor]) -> None:
     job = _Job(back, mirrored, *tensors["q"].shape, tensors["v"].shape[3], len(tensors["down"]), scale)
-    for name, tensor in tensors.items():
-        setattr(job, name, View.of(tensor) if name in _VIEWS else tensor.data_ptr())
-    call_kernel("performer", job)
+    call_kernel("performer", job, tensors)

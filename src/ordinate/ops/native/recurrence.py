@@ -109,7 +109,4 @@ def _kept(tensors: dict[str, Tensor]) -> Tensor:
 
 def _run(back: bool, tensors: dict[str, Tensor]) -> None:
     job = _Job(back, "a" in tensors, *tensors["k"].shape, tensors["v"].shape[3])
-    of_tokens = {*_VIEWS, "y", "gradient", *_GRADIENTS}
-    for name, tensor in tensors.items():
-        setattr(job, name, View.of(tensor) if name in of_tokens else tensor.data_ptr())
-    call_kernel("recurrence", job)
+    call_kernel("recurrence", job, tensors)

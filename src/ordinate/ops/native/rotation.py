@@ -33,6 +33,7 @@ def rotate(x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool, int
         into: memory for the result, of the shape and dtype of `x`, with contiguous channels; None: new memory.
     """
     out = torch.empty_like(x) if into is None else into
-    views = (View.of(y) for y in (x, out, cos.expand(*x.shape[:3], -1), sin.expand(*x.shape[:3], -1)))
-    call_kernel("rotation", _Job(back, x.dtype == torch.bfloat16, interleaved, *x.shape, cos.shape[-1], *views))
+    job = _Job(back, x.dtype == torch.bfloat16, interleaved, *x.shape, cos.shape[-1])
+    waves = {"cos": cos.expand(*x.shape[:3], -1), "sin": sin.expand(*x.shape[:3], -1)}
+    call_kernel("rotation", job, {"x": x, "out": out, **waves})
     return out

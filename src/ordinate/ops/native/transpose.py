@@ -16,5 +16,5 @@ class _Job(ctypes.Structure):
 def transposed_copy(x: Float[Tensor, "rows columns"]) -> Float[Tensor, "columns rows"]:
     """Contiguous transpose of a contiguous float32 matrix, in a third to half of the time of PyTorch's copy."""
     out = x.new_empty(x.shape[1], x.shape[0])
-    call_kernel("transpose", _Job(*x.shape, x.data_ptr(), out.data_ptr()))
+    call_kernel("transpose", _Job(*x.shape), {"source": x, "out": out})
     return out

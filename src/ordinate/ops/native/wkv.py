@@ -76,5 +76,4 @@ def _gradients(saved: tuple[Tensor, ...], asked: Tensor | None, end: Tensor | No
 
 
 def _run(back: bool, tensors: dict[str, Tensor]) -> None:
-    job = _Job(back, *tensors["k"].shape, **{name: tensor.data_ptr() for name, tensor in tensors.items()})
-    call_kernel("wkv", job)
+    call_kernel("wkv", _Job(back, *tensors["k"].shape), tensors)

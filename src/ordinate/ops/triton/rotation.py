@@ -98,7 +98,11 @@ def rotate_both(
 
 
 def _near_channels(x: Tensor) -> Tensor:
-    """Return the tensor itself if offsets between a token's channels have 32 bits, as in the kernel, else a copy."""
+    """Return the tensor itself if offsets between a token's channels have 32 bits, as in the kernel, else a copy.
+
+    A tensor that PyTorch negates as it is read is copied, too: operators of PyTorch would have done so.
+    """
+    x = x.resolve_neg()
     return x if x.shape[3] * x.stride(3) < 2**31 else x.contiguous()
 
 
