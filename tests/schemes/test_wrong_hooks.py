@@ -31,6 +31,23 @@ class Longer(Shifted):
         return torch.zeros(1, 1, where.shape[0], where.shape[1] + 1)
 
 
+class Heads(Shifted):
+    def bias(self, where):
+        return -where.offset[..., 0][:, None].abs().float().expand(-1, 3, -1, -1)
+
+
+class Sequences(Heads):
+    shift_invariant = False
+
+    def bias(self, where):
+        return super().bias(where)[:, :1].expand(3, -1, -1, -1)
+
+
+class ContentHeads(Shifted):
+    def content_bias(self, q, k, where):
+        return Heads().bias(where)
+
+
 class ContentMask(Shifted):
     def content_bias(self, q, k, where):
         return (where.offset[..., 0] < 3)[:, None]
@@ -60,6 +77,9 @@ WRONG = {
     Whole: r"bias of Whole needs floating-point numbers; got torch.int64; convert it",
     Matrix: r"bias of Matrix needs the axes \(batch or 1, heads or 1, queries, keys\); got \(.*\); reshape it",
     Longer: r"bias of Longer needs a number for each of \(.*\) queries and keys; got \(1, 1, .*\); give one",
+    Heads: r"bias of Heads needs a number for each of \(1, 2, 1, 1\) sequences, heads, .*; got \(1, 3, 1, 1\); give",
+    Sequences: r"bias of Sequences needs a number for each of \(1, 2, 1, 1\) sequences, .*; got \(3, 1, 1, 1\); give",
+    ContentHeads: r"content_bias of ContentHeads needs a number for each of \(1, 2, .*; got \(1, 3, .*; give one",
     ContentMask: r"content_bias of ContentMask needs floating-point numbers; got torch.bool; convert it",
     Narrow: r"queries and keys to one head width, .*; Narrow made \(1, 2, \d+, 4\) and \(1, 2, \d+, 8\); correct",
     Fewer: r"queries and keys to one head width, and keep all of them; Fewer made .*; correct its encode_query",
@@ -76,7 +96,7 @@ def test_what_attention_cannot_use_is_refused(kind, tokens, untyped):
         attend(q, q, q, kind().at(Geometry.causal(tokens)))
 
 
-@pytest.mark.parametrize("kind", [Mask, ContentMask])
+@pytest.mark.parametrize("kind", [Mask, Heads, ContentHeads, ContentMask])
 def test_the_formula_refuses_it_too(kind, untyped):
     q = torch.randn(1, 2, 5, 8)
     with pytest.raises(ValueError, match=WRONG[kind]):

@@ -20,7 +20,7 @@ from ordinate.core.shapes import (
     Values,
     WeightsAndSink,
 )
-from ordinate.core.tensors import autocasts, need_size, need_untraced, need_vectors, without_autocast
+from ordinate.core.tensors import autocasts, need_scores, need_size, need_untraced, need_vectors, without_autocast
 from ordinate.schemes._scheme import Encoded, Placed
 
 BACKEND_VARIABLE = "ORDINATE_ATTENTION_BACKEND"
@@ -384,3 +384,7 @@ def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
         lambda: f"got {at.where.batch_size} for a batch of {q.shape[0]}",
         "build it for this batch",
     )
+    # a scheme that was built for a number of heads has been asked above
+    if "bias" in at.scheme.hooks and getattr(at.scheme, "heads", None) is None and all(at.where.shape):
+        made = at.cached("bias of a pair", lambda: at.block(slice(0, 1), slice(0, 1)).bias)
+        need_scores("bias", at.scheme, made, (*q.shape[:2], 1, 1))

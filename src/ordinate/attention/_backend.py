@@ -273,7 +273,7 @@ def attention_scores(call: AttentionCall, confine: Callable[[Weights], Weights] 
     product = (q @ k.mT if own is None else own) * call.scale
     scored = call.score_options.apply_softcap(product if confine is None else confine(product))
     content = scheme.content_bias(q, k, call.where)
-    need_scores("content_bias", scheme, content, call.where.shape)
+    need_scores("content_bias", scheme, content, (*q.shape[:2], *call.where.shape))
     for bias in (call.at.bias, content):
         if bias is not None:
             scored = scored + bias

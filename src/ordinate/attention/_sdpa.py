@@ -123,7 +123,7 @@ def _mask(call: AttentionCall) -> torch.Tensor | None:
     # without the hook keys need no copy
     if "content_bias" in call.at.scheme.hooks:
         content = call.at.scheme.content_bias(call.q, repeat_keys(call.k, call.q.shape[1]), call.where)
-        need_scores("content_bias", call.at.scheme, content, call.where.shape)
+        need_scores("content_bias", call.at.scheme, content, (*call.q.shape[:2], *call.where.shape))
     if content is not None:
         hidden = ~call.where.visible[:, None]
         mask = content if call.at.bias is None else content + call.at.bias

@@ -138,15 +138,23 @@ def need_size(name: str, scheme: Any, size: str, came: int) -> None:
         raise ValueError(f"this {kind} was built for {size} {made_for}; got {came} in {name}; build one for {came}")
 
 
-def need_scores(hook: str, scheme: Any, x: Any, size: tuple[int, int]) -> None:
-    """Raise unless what a hook of a scheme adds to scores is None, or numbers that broadcast to queries and keys."""
+def need_scores(hook: str, scheme: Any, x: Any, size: tuple[int, ...]) -> None:
+    """Raise unless what a hook of a scheme adds to scores is None, or numbers that broadcast to the scores.
+
+    Args:
+        hook: name of the hook.
+        scheme: the scheme.
+        x: what it adds.
+        size: numbers of queries and keys; before them those of sequences and heads, where they are known.
+    """
     if x is None:
         return
     name = f"{hook} of {type(scheme).__name__}"
     # a boolean matrix would be a mask to some ways to compute attention, and numbers to others
     need_vectors(name, x, "batch or 1, heads or 1, queries, keys")
-    if not all(came in (1, wanted) for came, wanted in zip(x.shape[2:], size, strict=True)):
-        raise ValueError(f"{name} needs a number for each of {size} queries and keys; got {tuple(x.shape)}; give one")
+    if not all(came in (1, wanted) for came, wanted in zip(x.shape[-len(size) :], size, strict=True)):
+        axes = "queries and keys" if len(size) == 2 else "sequences, heads, queries and keys"
+        raise ValueError(f"{name} needs a number for each of {size} {axes}; got {tuple(x.shape)}; give one")
 
 
 def need_supported_positions(name: str, pos: Tensor, axes: tuple[int, ...], *, integer_only: bool) -> None:
