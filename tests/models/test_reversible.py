@@ -89,6 +89,38 @@ def test_frozen_parameters_get_none():
             assert torch.allclose(parameter.grad, expected[name], atol=1e-13)
 
 
+def test_a_hook_of_a_parameter_acts_once():
+    model, text = build(scheme="t5"), ids(2, 9)
+    expected = gradients(model, text)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda slope: 2 * slope)
+    (model(text) ** 2).sum().backward()
+    assert (
+        differences([parameter.grad for parameter in model.parameters()], [2 * slope for slope in expected]) < 1e-13
+    )
+
+
+def test_parameters_of_functional_call_are_those_of_the_way_back():
+    model, other, text = build(scheme="t5"), build(scheme="t5"), ids(2, 9)
+    given = dict(other.named_parameters())
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.5)
+    (torch.func.functional_call(model, given, (text,)) ** 2).sum().backward()
+    found = [parameter.grad for parameter in other.parameters()]
+    assert differences(found, gradients(other, text)) < 1e-13
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_parameters_that_change_before_the_way_back_are_refused():
+    model, text = build(), ids(2, 9)
+    loss = model(text).sum()
+    with torch.no_grad():
+        model.blocks[1].mixer.out.weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 class Held:
     """A tensor saved for the backward pass."""
 

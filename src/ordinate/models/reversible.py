@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ordinate.core.checks import need
+from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import widest_float
 from ordinate.mixers._mixer import MixerState
@@ -95,8 +96,8 @@ class ReversibleStack:
     def __init__(self, blocks: Sequence[Block], places: Sequence[Placed], type: torch.dtype) -> None:
         self.blocks, self.places, self.type = blocks, places, type
         self.random_states: list[tuple[RandomState, RandomState]] = []
-        modules = [*blocks, *(at.scheme for at in places)]
-        self.parameters = list(dict.fromkeys(p for module in modules for p in _trained(module)))
+        self.modules = nn.ModuleList([*blocks, *(at.scheme for at in places)])
+        self.parameters = list(self.modules.parameters())
 
     def run_with_states(
         self, first: Tensor, second: Tensor, states: Sequence[MixerState | None] | None
@@ -124,12 +125,23 @@ class ReversibleStack:
             self.random_states.append((mixer_rng, feedforward_rng))
         return first, second
 
-    def backward(self, first: Tensor, second: Tensor, d_first: Tensor, d_second: Tensor) -> list[Tensor | None]:
-        """Backward pass: invert the layers, and return the gradients of both input streams and of the parameters."""
+    def backward(
+        self, first: Tensor, second: Tensor, d_first: Tensor, d_second: Tensor, parameters: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """Backward pass: invert the layers, and return the gradients of both input streams and of the parameters.
+
+        The branches are computed again with the parameters of the forward pass, which may no longer be those of the
+        modules: `torch.func.functional_call` puts others there for the forward pass only.
+        """
         found: dict[Tensor, Tensor] = {}
-        for block, at, (mixer_rng, feedforward_rng) in reversed(
-            list(zip(self.blocks, self.places, self.random_states, strict=True))
-        ):
+        leaves, modules = parameters, self.modules
+        # a hook of a parameter acts on the gradient that is returned
+        if any(x is not own or x._backward_hooks for x, own in zip(parameters, modules.parameters(), strict=True)):
+            leaves = [x.detach().requires_grad_(x.requires_grad) for x in parameters]
+            modules = replaced(modules, leaves)
+        parts: list[Any] = list(modules)
+        layers = zip(parts, parts[len(self.blocks) :], self.places, self.random_states, strict=False)
+        for block, scheme, at, (mixer_rng, feedforward_rng) in reversed(list(layers)):
             with feedforward_rng.restored():
                 x = self._leaf(first)
                 y = block.feedforward_branch(x)
@@ -137,10 +149,10 @@ class ReversibleStack:
             second = second - y.detach()
             with mixer_rng.restored():
                 x = self._leaf(second)
-                y, _ = block.mixer_branch(x, Placed(at.scheme, at.where))
-            d_second = d_second + _gradient(y, x, d_first, [block, at.scheme], found)
+                y, _ = block.mixer_branch(x, Placed(scheme, at.where))
+            d_second = d_second + _gradient(y, x, d_first, [block, scheme], found)
             first = first - y.detach()
-        return [d_first, d_second, *(found.get(parameter) for parameter in self.parameters)]
+        return [d_first, d_second, *(found.get(leaf) for leaf in leaves)]
 
     def _leaf(self, x: Tensor) -> Tensor:
         return x.detach().to(self.type).requires_grad_()
@@ -171,7 +183,7 @@ class _Reversible(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.stack = stack
         first, second = stack.run(first, second)
-        ctx.save_for_backward(first, second)
+        ctx.save_for_backward(first, second, *parameters)
         return first, second
 
     @staticmethod
@@ -183,7 +195,8 @@ class _Reversible(torch.autograd.Function):
             "got create_graph=True",
             'build the model with blocks="plain"',
         )
-        return None, *ctx.stack.backward(*ctx.saved_tensors, *grad_outputs)
+        first, second, *parameters = ctx.saved_tensors
+        return None, *ctx.stack.backward(first, second, *grad_outputs, parameters)
 
 
 RUNNERS: dict[BlockKind, Callable[..., tuple[Tokens, list[MixerState | None]]]] = {
