@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate import Decoder, Encoder, EncoderShape, Geometry, Shape, attend
+from ordinate import Decoder, Encoder, EncoderDecoder, EncoderDecoderShape, EncoderShape, Geometry, Shape, attend
 from ordinate.core import catalog
 from ordinate.mixers._mixer import Mixer
 from ordinate.models.multi_head_attention import MultiHeadAttention
@@ -126,6 +126,25 @@ def test_adapters_in_schemes(make, tokens):
         nn.init.normal_(scheme.table)
     q, k, v = random_qkv(where, kv_heads=4, dtype=torch.float32)
     assert_adapted(scheme, lambda scheme: attend(q, k, v, scheme.at(where)))
+
+
+@pytest.mark.parametrize("kind", ["masked", "translation"])
+def test_adapters_of_heads_of_their_own(kind):
+    ids, sizes = torch.randint(9, (2, 5)), {"vocabulary": 9, "width": 16, "layers": 1, "heads": 2}
+    if kind == "masked":
+        model = Encoder(EncoderShape(tie_embeddings=False, **sizes))
+        assert_adapted(model.masked, lambda head: head.logits(model(ids).detach(), model.tokens.weight))
+    else:
+        model = EncoderDecoder(EncoderDecoderShape(tie_embeddings=False, scheme="none", **sizes))
+        # those of the other layers have gradients as elsewhere
+        memory = torch.randn(2, 5, 16)
+        assert_adapted(nn.ModuleDict({"head": model.head}), lambda own: logits_by(model, own["head"], memory))
+
+
+def logits_by(model, head, x):
+    model = copy.copy(model)
+    model._modules = model._modules | {"head": head}
+    return model._logits(x)
 
 
 def test_the_matrix_of_a_layer_whose_forward_was_replaced():

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from ordinate import Geometry
 from ordinate.data.batch import Batch
@@ -194,3 +195,24 @@ def test_a_shape_that_makes_no_model_is_refused(choices, match, untyped):
 def test_what_are_no_images_is_refused(pixels, kind, match, untyped):
     with pytest.raises(kind, match=match):
         build()(pixels)
+
+
+def test_a_patch_layer_without_parameters():
+    """As a quantised one is: images have the dtype of the other layers."""
+
+    class Quantised(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.held = lambda: (layer.weight, layer.bias)
+
+        def weight(self):
+            """A method, as torch.ao's layers have."""
+
+        def forward(self, x):
+            return nn.functional.linear(x, *self.held())
+
+    model = VisionTransformer(VisionShape(3, width=8, layers=1, heads=2, image=(8, 8), patch=(4, 4)))
+    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    expected = model(images)
+    model.patches = Quantised(model.patches)
+    assert torch.equal(model(images), expected)

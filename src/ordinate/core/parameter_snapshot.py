@@ -1,11 +1,12 @@
 """Notice that parameters of a module have changed since a result was computed from them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ordinate.core.devices import on_cpu
@@ -94,13 +95,7 @@ class ParameterSnapshot:
 
     def __init__(self, module: nn.Module) -> None:
         self._steps = STEPS.taken
-        self._parameters = [
-            _Parameter.of(holder, name, x)
-            for part in module.modules()
-            for holder in (part._parameters, part._buffers, vars(part))
-            for name, x in holder.items()
-            if isinstance(x, Tensor) and not _is_cache(part, name, x)
-        ]
+        self._parameters = [_Parameter.of(holder, name, holder[name]) for holder, name in _tensors(module)]
 
     def is_current(self) -> bool:
         """Whether nothing has changed. After an optimiser's step numbers are compared, which waits for a GPU."""
@@ -118,10 +113,18 @@ class ParameterSnapshot:
         return torch.is_grad_enabled() and any(x.value.requires_grad for x in self._parameters)
 
 
-def _is_cache(module: nn.Module, name: str, x: Tensor) -> bool:
-    if name in module._buffers:
-        return name in module._non_persistent_buffers_set
-    return name not in module._parameters and not x.requires_grad
+def _tensors(module: nn.Module) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the dictionary and the name of each tensor that results may be computed from."""
+    lists = [part for part in module.modules() if isinstance(part, ParametrizationList)]
+    computed = {id(x) for part in lists for x in part.modules()}
+    for part in module.modules():
+        yield from ((part._parameters, name) for name, x in part._parameters.items() if x is not None)
+        # weight_norm, spectral_norm and prune set others as they compute a weight, in a parametrisation or a hook
+        if part._forward_pre_hooks or id(part) in computed:
+            continue
+        saved = part._buffers.keys() - part._non_persistent_buffers_set
+        yield from ((part._buffers, name) for name in saved if part._buffers[name] is not None)
+        yield from ((vars(part), name) for name, x in vars(part).items() if isinstance(x, Tensor) and x.requires_grad)
 
 
 def _version(x: Tensor) -> int:

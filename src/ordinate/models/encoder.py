@@ -27,6 +27,7 @@ from ordinate.models.text_head import (
     text_mask,
     token_mask,
 )
+from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed
 
 
@@ -61,7 +62,8 @@ class MaskedTokenHead(HeadTransform):
 
     def logits(self, x: Tokens, table: Float[Tensor, "vocabulary columns"]) -> Logits:
         """Logits over the vocabulary at each position."""
-        return nn.functional.linear(self(x), table if self.decoder is None else self.decoder.weight, self.bias)
+        own = table if self.decoder is None else weight_and_bias(self.decoder)[0]
+        return nn.functional.linear(self(x), own, self.bias)
 
 
 class Encoder(Backbone, SavedModel):

@@ -22,7 +22,7 @@ from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import INITIAL_STD
 from ordinate.models.text_head import token_mask
-from ordinate.ops.linear_layer import Linear, linear
+from ordinate.ops.linear_layer import Linear, linear, weight_and_bias
 from ordinate.schemes._scheme import Placed, Scheme
 
 TargetLengths = Int[Tensor, "b"] | int
@@ -202,7 +202,7 @@ class EncoderDecoder(nn.Module, SavedModel):
 
     def _logits(self, x: Tokens) -> Logits:
         # a scheme that appends columns leaves the token table narrower than the model
-        table = self.tokens.weight if self.head is None else self.head.weight
+        table = self.tokens.weight if self.head is None else weight_and_bias(self.head)[0]
         x = scaled(x[..., : table.shape[1]], self.shape.logit_scale)
         return linear(x, table, self.logit_bias)
 

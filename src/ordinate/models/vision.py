@@ -211,7 +211,7 @@ class VisionTransformer(LayerStack, SavedModel):
         pixels = rearrange(images, "b c (row h) (column w) -> b (row column) (c h w)", h=height, w=width)
         placed = self.bind_schemes(self._where(rows, columns, images.device))
         cells = placed[0].block(slice(lead, None), slice(lead, None))
-        x = cells.embed(self.patches(pixels.to(self.patches.weight.dtype)))
+        x = cells.embed(self.patches(pixels.to(self._like.dtype)))
         if self.lead is not None:
             first = self.lead.weight
             if self.class_position is not None:
@@ -259,10 +259,16 @@ class VisionTransformer(LayerStack, SavedModel):
             torch.cat([middle.expand(-1, self.vision.leading_tokens, -1), pos], 1), causal=False
         )
 
+    @property
+    def _like(self) -> Tensor:
+        """A parameter whose dtype and device images need; a quantised layer in the place of that of patches has none."""
+        parts = self.patches, self
+        return next(x for part in parts for x in part.parameters() if x.is_floating_point())
+
     def _check_images(self, images: Images) -> tuple[int, int]:
         """Raise unless these are images for this model, on its device; return rows and columns of patches."""
         need_tensor("images", images)
-        need_device("images", images, "the model", self.patches.weight)
+        need_device("images", images, "the model", self._like)
         channels = self.vision.channels
         need(
             images.ndim == 4 and images.shape[1] == channels,

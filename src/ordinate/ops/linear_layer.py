@@ -48,13 +48,16 @@ def weight_and_bias(layer: nn.Module) -> tuple[Float[Tensor, "outer inner"], Flo
     """Return the matrix W and the bias b of a layer that computes x W^T + b.
 
     A module in the place of `torch.nn.Linear` may compute more than its `weight` says, as an adapter (LoRA) does. Its
-    matrix is what it makes of the unit vectors. One without parameters, as a quantised layer is, takes float32.
+    matrix is what it makes of the unit vectors. One without parameters, as a quantised layer is, takes float32. So is
+    the matrix of a layer whose weight is an attribute that hooks set before each call, as those of
+    `torch.nn.utils.prune`, `weight_norm` and `spectral_norm` do.
 
     Args:
         layer: a linear layer, or a module in its place, with `in_features`.
     """
     plain = type(layer).forward in (nn.Linear.forward, Linear.forward) and "forward" not in vars(layer)
-    if isinstance(layer, nn.Linear) and plain:
+    made_by_hook = {"weight", "bias"} & set(vars(layer)) and layer._forward_pre_hooks
+    if isinstance(layer, nn.Linear) and plain and not made_by_hook:
         return layer.weight, layer.bias
     floats = (x for x in layer.parameters() if x.is_floating_point())
     like = next(floats, torch.empty(0, dtype=torch.float32, device="cpu"))

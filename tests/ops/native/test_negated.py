@@ -10,7 +10,7 @@ from ordinate.ops.gelu import gelu
 from ordinate.ops.native import build, scan
 from ordinate.ops.native.transpose import transposed_copy
 from ordinate.ops.rms_norm import RMSNorm
-from ordinate.schemes import Alibi, NoPosition, Rope
+from ordinate.schemes import Alibi, NoPosition
 
 TOKENS, HEADS, WIDTH = 70, 2, 32
 ANGLES = torch.arange(TOKENS * WIDTH / 2, dtype=torch.float64).reshape(1, TOKENS, -1)
