@@ -33,6 +33,7 @@ TABLE = [
     ("properties_are_declared", bad.NoDeclarations, "does not declare shift_invariant"),
     ("options_are_keyword_only", bad.PositionalArgument, "takes heads as positional arguments"),
     ("the_state_dict_has_parameters_only", bad.FloatBuffer, "it has buffers: rates"),
+    ("parameters_have_an_axis", bad.LearnedGainOfNaN, "it has parameters without axes: gain"),
     ("initialisation_is_reproducible", bad.InitialisedByPythonRandom, "vector differs"),
     ("embed_appends_the_declared_columns", bad.AppendsTooManyColumns, "embed gives"),
     ("embed_appends_the_declared_columns", bad.PrependsColumns, "the token columns"),

@@ -261,7 +261,7 @@ class VisionTransformer(LayerStack, SavedModel):
 
     @property
     def _like(self) -> Tensor:
-        """A parameter whose dtype and device images need; a quantised layer in the place of that of patches has none."""
+        """A parameter with the dtype and device that images need; a quantised patch layer has none."""
         parts = self.patches, self
         return next(x for part in parts for x in part.parameters() if x.is_floating_point())
 

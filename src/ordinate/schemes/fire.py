@@ -74,8 +74,8 @@ class Fire(Scheme):
         need_known("threshold_mode of fire", threshold_mode, ("max", "sqrt", "min"))
         need_known("future_divisor of fire", future_divisor, ("query", "max"))
         self.threshold, self.threshold_mode, self.future_divisor = threshold, threshold_mode, future_divisor
-        self.c = nn.Parameter(torch.tensor(float(c)))
-        self.multiple = nn.Parameter(torch.tensor(1.0))
+        self.c = nn.Parameter(torch.tensor([float(c)]))
+        self.multiple = nn.Parameter(torch.ones(1))
         self.inner = nn.Linear(1, hidden, bias=biases)
         self.outer = nn.Linear(hidden, heads, bias=biases)
 
@@ -90,7 +90,7 @@ class Fire(Scheme):
             # the divisor of a future key is its own
             return None
         shares = 1 / (self._log(self._length(where, causal=True)) + EPS)
-        return LogBias(in_float64(self.c).abs()[None], shares[..., 0], mlp_pieces(self.inner, self.outer))
+        return LogBias(in_float64(self.c).abs(), shares[..., 0], mlp_pieces(self.inner, self.outer))
 
     def _length(self, where: Geometry, *, causal: bool = False) -> Float[Tensor, "#b i #j"]:
         """Return the length by which distances are normalised [tokens]; if `causal`, that of past keys."""

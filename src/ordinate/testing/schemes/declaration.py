@@ -58,6 +58,12 @@ def the_state_dict_has_parameters_only(case: SchemeCase) -> None:
     assert sorted(scheme.state_dict()) == names, f"its state dict has {sorted(scheme.state_dict())}"
 
 
+def parameters_have_an_axis(case: SchemeCase) -> None:
+    """PyTorch cannot shard a parameter without one (FSDP2): a number has the shape (1,)."""
+    scalars = [name for name, parameter in case.scheme().named_parameters() if not parameter.ndim]
+    assert not scalars, f"it has parameters without axes: {', '.join(scalars)}"
+
+
 def initialisation_is_reproducible(case: SchemeCase) -> None:
     """Random initial values come from PyTorch's default generator, so one seed gives equal parameters."""
     first, second = case.scheme(), case.scheme()
