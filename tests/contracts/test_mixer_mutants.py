@@ -57,6 +57,11 @@ TABLE = [
     ("it_declares_its_properties", bad.UsuallyWithWhatItIgnores, "does not support hooks 'encode_key'"),
     ("its_options_are_keywords", bad.TakesByPlace, "takes width positionally"),
     ("initialisation_is_deterministic", bad.DrawsFromElsewhere, "drawn differs"),
+    (
+        "reset_parameters_gives_the_values_of_a_new_mixer",
+        bad.DrawsFromElsewhere,
+        "drawn is not that of a new instance after reset_parameters",
+    ),
     ("tokens_of_another_width_are_rejected", bad.TakesAnyWidth, "built for 32"),
 ]
 

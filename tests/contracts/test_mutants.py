@@ -121,6 +121,11 @@ TABLE = [
         bad.TensorOutsideStateDict,
         "after a state dict round trip",
     ),
+    (
+        "reset_parameters_gives_the_values_of_a_new_scheme",
+        bad.ResetsNothing,
+        "table is not that of a new instance after reset_parameters",
+    ),
     ("autocast_does_not_change_the_encoding", bad.AngleByMatrixProduct, "embed changes under autocast"),
     ("calls_have_no_side_effects", bad.CachesItsFirstTable, "embed differs after other uses"),
 ]

@@ -188,6 +188,8 @@ def check_options(member: type, given: Mapping[str, Any]) -> None:
 def checked(build: Callable[..., None], keep: Sequence[str]) -> Callable[..., None]:
     """Wrap `__init__` so that it rejects options of another type than annotated; numbers of NumPy become Python's.
 
+    The instance keeps its arguments, as `parts_given` and `options_given`.
+
     Args:
         build: the constructor.
         keep: options stored as attributes of the same name, unless the constructor has set them.
@@ -214,7 +216,7 @@ def checked(build: Callable[..., None], keep: Sequence[str]) -> Callable[..., No
             value = given.get(name, defaults.get(name))
             if value not in (None, inspect.Parameter.empty) and not hasattr(self, name):
                 setattr(self, name, value)
-        self.options_given = given
+        self.parts_given, self.options_given = parts, given
 
     return constructor
 

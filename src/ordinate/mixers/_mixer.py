@@ -7,12 +7,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from ordinate.attention.kv_buffer import KVBuffer, MaxKeyNorm
 from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.initial_values import Rebuilt
 from ordinate.core.sequence_shard import SequenceShard
 from ordinate.core.shapes import Keys, Tokens, Values
 from ordinate.mixers._causal_gradients import Inputs, Mix, State, with_causal_gradients
@@ -123,7 +124,7 @@ class UsesProjections(Protocol):
         """Return this scheme bound to the projections of one layer."""
 
 
-class Mixer(nn.Module, Generic[StateType]):
+class Mixer(Rebuilt, Generic[StateType]):
     """Base class of token mixers: attention, linear attention, state space models, RNNs, MLP-Mixer.
 
     Must: define `supported_hooks`, `permutation_equivariant` and `forward`; take the sizes it needs as keyword

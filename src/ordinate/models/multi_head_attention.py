@@ -1,6 +1,9 @@
 """Multi-head attention with a positional scheme, as a module for any PyTorch model."""
 
+from typing import Any, cast
+
 import torch
+from torch import nn
 
 from ordinate.core.checks import need, need_type, need_window
 from ordinate.core.geometry import Geometry
@@ -55,6 +58,14 @@ class MultiHeadAttention(AttentionProjections):
         sizes = {"width": width, "heads": heads, "kv_heads": kv_heads or heads, "head_width": self.head_width}
         self.scheme = attention_scheme(scheme, sizes)
         self.causal, self.window = causal, window
+
+    def reset_parameters(self) -> None:
+        """Initialise all parameters anew, those of the scheme too."""
+        for part in self.children():
+            if not isinstance(part, nn.Identity):
+                cast(Any, part).reset_parameters()
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
 
     def forward(
         self,

@@ -12,6 +12,7 @@ from torch import nn
 
 from ordinate.core.atomic_files import write_json
 from ordinate.core.checks import need, reading
+from ordinate.core.initial_values import copy_initial_values
 from ordinate.models.shape import Shape, read_shape
 
 Model = TypeVar("Model", bound="SavedModel")
@@ -57,6 +58,14 @@ class SavedModel:
         if not (folder / CARD).exists():
             text = CARD_TEXT.format(name=type(self).__name__, source=folder.name)
             (folder / CARD).write_text(text, encoding="utf-8")
+
+    def reset_parameters(self) -> None:
+        """Initialise all weights anew, as those of a new model of this shape: after `to_empty`, for example.
+
+        Called on the whole model: linear layers alone have another `reset_parameters`, of PyTorch.
+        """
+        model = cast(Any, self)
+        copy_initial_values(model, lambda: type(model)(model.shape))
 
     @classmethod
     def from_pretrained(

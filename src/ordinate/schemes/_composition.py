@@ -87,6 +87,11 @@ class Composition(Scheme):
         # a method, since torch.compile cannot trace `super().hooks`
         return tuple(hook for hook in HOOK_TARGETS if any(hook in part.hooks for part in self.members))
 
+    def reset_parameters(self) -> None:
+        """Initialise the parameters of all parts anew."""
+        for part in self.members:
+            part.reset_parameters()
+
     def encode_query(self, q: Queries, pos: Positions) -> EncodedQueries:
         """Encode positions on the queries by all parts."""
         return self.make_encoders(pos)[0](q)

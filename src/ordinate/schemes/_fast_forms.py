@@ -13,10 +13,11 @@ from typing import Any, Self
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.initial_values import Rebuilt
 from ordinate.core.shapes import Positions
 from ordinate.ops.log_bias import LogBias
 from ordinate.ops.relative import RelativeVectors
@@ -45,7 +46,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class FastForms(nn.Module):
+class FastForms(Rebuilt):
     """The faster forms that a scheme may give of its hooks; each with equal results, and none by default."""
 
     bias_reach: int | None = None

@@ -90,7 +90,7 @@ class Fire(Scheme):
             # the divisor of a future key is its own
             return None
         shares = 1 / (self._log(self._length(where, causal=True)) + EPS)
-        return LogBias(in_float64(self.c).abs(), shares[..., 0], mlp_pieces(self.inner, self.outer))
+        return LogBias(in_float64(self.c).abs().reshape(1), shares[..., 0], mlp_pieces(self.inner, self.outer))
 
     def _length(self, where: Geometry, *, causal: bool = False) -> Float[Tensor, "#b i #j"]:
         """Return the length by which distances are normalised [tokens]; if `causal`, that of past keys."""

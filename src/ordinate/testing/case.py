@@ -1,8 +1,9 @@
 """Test case of the contract suite: a scheme class with options, inputs and a tiny model."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +88,19 @@ def with_noise(build: Callable[[], ModuleType], seed: int) -> ModuleType:
                 noise = torch.randn(parameter.shape, dtype=parameter.dtype, device="cpu")
                 parameter.add_(0.1 * noise.to(parameter.device))
     return module
+
+
+def check_reset(build: Callable[[], ModuleType]) -> None:
+    """Raise unless `reset_parameters` fills a module whose memory is empty with the values of a new one."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(7)
+        new, module = build(), build()
+        for parameter in module.parameters():
+            nn.init.constant_(parameter, math.nan)
+        torch.manual_seed(7)
+        cast(Any, module).reset_parameters()
+    for (name, own), other in zip(module.named_parameters(), new.parameters(), strict=True):
+        assert own.equal(other), f"{name} is not that of a new instance after reset_parameters"
 
 
 def random_qkv(batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> tuple[Queries, Keys, Keys]:

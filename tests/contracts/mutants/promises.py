@@ -40,6 +40,11 @@ class InitialisedByPythonRandom(NoPosition):
         return x + self.vector
 
 
+class ResetsNothing(Learned):
+    def reset_parameters(self):
+        pass
+
+
 class LearnedGainOfNaN(NoPosition):
     """Multiplies keys by a learned number: 0 * NaN is its gradient beside padding."""
 

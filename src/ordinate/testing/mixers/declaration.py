@@ -2,7 +2,9 @@
 
 import inspect
 
+from ordinate.core import catalog
 from ordinate.mixers._mixer import ALL_HOOKS
+from ordinate.testing.case import SIZES, check_reset
 from ordinate.testing.mixer import MixerCase
 
 
@@ -42,6 +44,11 @@ def initialisation_is_deterministic(case: MixerCase) -> None:
     first, second = case.mixer(), case.mixer()
     for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=True):
         assert one.equal(other), f"{name} differs between two instances from one seed"
+
+
+def reset_parameters_gives_the_values_of_a_new_mixer(case: MixerCase) -> None:
+    """After `reset_parameters` a mixer whose memory was empty has the parameters of a new one."""
+    check_reset(lambda: case.kind(**catalog.bind(case.kind, case.options, {**SIZES, "layer": 1})))
 
 
 def tokens_of_another_width_are_rejected(case: MixerCase) -> None:

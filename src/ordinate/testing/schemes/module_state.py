@@ -6,10 +6,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ordinate.core import catalog
 from ordinate.core.geometry import Geometry
 from ordinate.schemes._scheme import Scheme
 from ordinate.testing.assert_close import assert_max_close
-from ordinate.testing.case import SchemeCase, attention, hook_outputs, random_qkv
+from ordinate.testing.case import SIZES, SchemeCase, attention, check_reset, hook_outputs, random_qkv
 from ordinate.testing.check import InapplicableError, makes_tensors_on_a_gpu
 
 
@@ -40,6 +41,13 @@ def construction_on_the_meta_device_loses_nothing(case: SchemeCase) -> None:
     empty = empty.to_empty(device=torch.get_default_device())
     empty.load_state_dict(scheme.state_dict(), strict=True)
     _check_same(case, empty, scheme, "after construction on the meta device")
+
+
+def reset_parameters_gives_the_values_of_a_new_scheme(case: SchemeCase) -> None:
+    """After `reset_parameters` a scheme whose memory was empty has the parameters of a new one."""
+    if not list(case.scheme().parameters()):
+        raise InapplicableError("it has no parameters")
+    check_reset(lambda: case.kind(**catalog.bind(case.kind, case.options, SIZES)))
 
 
 def a_state_dict_and_a_deep_copy_reproduce_the_scheme(case: SchemeCase) -> None:
