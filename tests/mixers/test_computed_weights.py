@@ -7,9 +7,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
-from ordinate import Decoder, EncoderDecoder, EncoderDecoderShape, Shape
+from ordinate import Decoder, Encoder, EncoderDecoder, EncoderDecoderShape, EncoderShape, Shape
 
 SIZES = {"vocabulary": 9, "width": 16, "layers": 2, "heads": 2, "max_length": 32}
+HIDDEN = {"head": "none", "scheme": "none"}
 WAYS = {
     "weight_norm": weight_norm,
     "spectral_norm": spectral_norm,
@@ -25,6 +26,7 @@ MODELS = {
     "continuous": lambda: Decoder(Shape(scheme="continuous", **SIZES)),
     "dape": lambda: Decoder(Shape(scheme="none", mixer="dape", **SIZES)),
     "h3": lambda: Decoder(Shape(scheme="none", mixer="h3", **SIZES)),
+    "convolution": lambda: Encoder(EncoderShape(convolution=3, norm_position="post", **HIDDEN, **SIZES)),
     "translation": lambda: EncoderDecoder(EncoderDecoderShape(scheme="none", **SIZES)),
 }
 
@@ -44,7 +46,7 @@ def test_a_step_of_training_changes_the_weights_that_are_used(name, way):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         for layer in list(model.modules()):
-            if isinstance(layer, nn.Linear):
+            if isinstance(layer, nn.Linear | nn.Conv1d):
                 WAYS[way](layer)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.3)
     for _ in range(2):
@@ -58,9 +60,5 @@ def test_a_step_of_training_changes_the_weights_that_are_used(name, way):
     with torch.no_grad():
         for path, module in plain.named_modules():
             for part, parameter in module.named_parameters(recurse=False):
-                layer = own[path]
-                if isinstance(layer, nn.Linear):
-                    # hooks compute the weight
-                    layer(torch.zeros(layer.in_features))
-                parameter.copy_(getattr(layer, part))
+                parameter.copy_(getattr(own[path], part))
     torch.testing.assert_close(made, logits(plain, ids))

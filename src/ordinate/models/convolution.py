@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.core.geometry import PADDING, Geometry
@@ -27,23 +28,28 @@ class TokenConvolution(nn.Module):
 
     def __init__(self, width: int, kernel: int, groups: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        # a container of the parameters, with PyTorch's shapes and initial values
-        self.conv = nn.Conv1d(width, width, kernel, groups=groups)
+        self.conv = _WindowConvolution(width, width, kernel, groups=groups)
         self.activation = activation
 
     def forward(self, x: Tokens, where: Geometry) -> Tokens:
         """Convolve the tokens at this geometry."""
-        weight, bias, groups = self.conv.weight, self.conv.bias, self.conv.groups
-        kernel = weight.shape[-1]
+        kernel = self.conv.kernel_size[0]
         near = _windows(x, kernel, 0.0)
         if where.q_document is not None:
             own = where.q_document[..., None]
             same = (_windows(own, kernel, PADDING) == own[..., None]) & (own[..., None] != PADDING)
             # not a product: what stands in padding may be no number
             near = near.masked_fill(~same, 0.0)
-        parts = near.unflatten(2, (groups, -1))
-        out = torch.einsum("bngik,goik->bngo", parts, weight.unflatten(0, (groups, -1)).to(parts.dtype))
-        return self.activation(out.flatten(2) + cast(Tensor, bias))
+        return self.activation(self.conv(near))
+
+
+class _WindowConvolution(nn.Conv1d):
+    """A convolution of windows, as made by `_windows`; parameters are those of PyTorch's module."""
+
+    def forward(self, input: Float[Tensor, "b n columns kernel"]) -> Tokens:
+        parts = input.unflatten(2, (self.groups, -1))
+        weight = self.weight.unflatten(0, (self.groups, -1)).to(parts.dtype)
+        return torch.einsum("bngik,goik->bngo", parts, weight).flatten(2) + cast(Tensor, self.bias)
 
 
 def _windows(x: Tensor, kernel: int, outside: float) -> Tensor:
