@@ -44,7 +44,7 @@ def call_kernel(name: str, job: ctypes.Structure, tensors: Mapping[str, Tensor |
         RuntimeError: the kernel reported an error.
         UnavailableError: the kernel is not available.
     """
-    kinds, copies = dict(job._fields_), []
+    kinds, copies = {field[0]: field[1] for field in job._fields_}, []
     for field, given in tensors.items():
         if isinstance(given, Tensor):
             x = _as_in_memory(given, copies)
