@@ -344,6 +344,7 @@ def _check(q: Queries, k: Keys, v: Values, at: Placed) -> None:
         "move them to the same device",
     )
     _check_sizes(q, k, v, at)
+    _check_bias(q, at)
 
 
 def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
@@ -384,7 +385,10 @@ def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
         lambda: f"got {at.where.batch_size} for a batch of {q.shape[0]}",
         "build it for this batch",
     )
-    # a scheme that was built for a number of heads has been asked above
+
+
+def _check_bias(q: Queries, at: Placed) -> None:
+    # a scheme that was built for a number of heads has been asked for it
     if "bias" in at.scheme.hooks and getattr(at.scheme, "heads", None) is None and all(at.where.shape):
         made = at.cached("bias of a pair", lambda: at.block(slice(0, 1), slice(0, 1)).bias)
         need_scores("bias", at.scheme, made, (*q.shape[:2], 1, 1))
