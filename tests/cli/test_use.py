@@ -186,20 +186,76 @@ def sure(model, token):
     return model
 
 
-def test_settings_of_generation_that_are_not_applied_are_named(tmp_path, capsys):
-    sizes = {"feedforward": "swiglu", "norm_eps": 1e-6, "max_length": 16, **SIZES}
-    save(Decoder(Shape(vocabulary=257, **sizes)), tmp_path, "llama")
-    Bytes().save(tmp_path)
+def published(folder):
+    sizes = {"feedforward": "swiglu", "norm_eps": 1e-6, "max_length": 64, **SIZES}
+    torch.manual_seed(3)
+    model = Decoder(Shape(vocabulary=256, **sizes))
+    with torch.no_grad():
+        model.tokens.weight.mul_(12)
+    save(model, folder, "llama")
+    Bytes().save(folder)
+
+
+def test_settings_of_generation_of_the_folder_are_applied_and_told(tmp_path, capsys):
+    published(tmp_path)
+
+    def written(settings, **options):
+        (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+        assert generate(tmp_path, "abcab", max_new_tokens=20, **options) == 0
+        return capsys.readouterr()
+
+    note = "note: generation_config.json sets {}; --no-generation-config leaves it out\n"
+    free = written({}, temperature=0)
+    assert free.err == ""
+    ruled = written({"repetition_penalty": 5.0}, temperature=0)
+    assert ruled.err == note.format("repetition_penalty=5.0")
+    assert ruled.out != free.out
+    assert written({"repetition_penalty": 5.0}, temperature=0, generation_config=False) == free
+    # in config.json too, where there is no other file
     config = json.loads((tmp_path / "config.json").read_text())
-    note = "note: {} has repetition_penalty=1.1, which this command does not apply\n"
-    (tmp_path / "config.json").write_text(json.dumps(config | {"repetition_penalty": 1.1, "min_length": 0}))
-    assert generate(tmp_path, "a", max_new_tokens=1) == 0
-    assert capsys.readouterr().err == note.format("config.json")
-    # those of config.json have no effect beside another file
-    for written, told in (({"top_k": 3}, ""), ({"repetition_penalty": 1.1}, note.format("generation_config.json"))):
-        (tmp_path / "generation_config.json").write_text(json.dumps(written))
-        generate(tmp_path, "a", max_new_tokens=1)
-        assert capsys.readouterr().err == told
+    (tmp_path / "generation_config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(config | {"repetition_penalty": 5.0, "min_length": 0}))
+    generate(tmp_path, "abcab", max_new_tokens=20, temperature=0)
+    again = capsys.readouterr()
+    assert (again.out, again.err) == (ruled.out, ruled.err.replace("generation_config", "config", 1))
+    assert written({"stop_strings": ["eel"], "num_beams": 1}, temperature=0) == (
+        free.out,
+        "note: generation_config.json has stop_strings=['eel'], which this command does not apply\n",
+    )
+    # the last token is forced, and ends the text
+    assert written({"eos_token_id": 10, "forced_eos_token_id": 10}, temperature=0).out.endswith("\n\n")
+
+
+def test_settings_of_sampling_are_those_given_then_those_of_the_folder(tmp_path, capsys):
+    published(tmp_path)
+
+    def written(settings, **options):
+        (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+        generate(tmp_path, "abcab", max_new_tokens=20, seed=5, **options)
+        out, err = capsys.readouterr()
+        return out, err.removeprefix("note: generation_config.json sets ").partition(";")[0]
+
+    plain, greedy = written({})[0], written({}, temperature=0)[0]
+    sampled = {"do_sample": True, "temperature": 2.0, "top_k": 9}
+    told, named = written(sampled)
+    assert named == "temperature=2.0, top_k=9"
+    assert told == written({}, temperature=2.0, top_k=9)[0] != written({}, temperature=2.0)[0]
+    assert (
+        written({"do_sample": True})[0] == written({}, temperature=1.0)[0] != plain == written({}, temperature=0.8)[0]
+    )
+    for given, left in (
+        ({"temperature": 0.5}, "top_k=9"),
+        ({"top_k": 4}, "temperature=2.0"),
+        ({"top_p": 0.3}, "temperature=2.0, top_k=9"),
+        ({"temperature": 0.5, "top_k": 4}, ""),
+    ):
+        kept = {name: value for name, value in sampled.items() if name != "do_sample"}
+        assert written(sampled, **given) == (written({}, **(kept | given))[0], left)
+    # greedy decoding does not truncate; a truncation asks for sampling
+    assert written(sampled, temperature=0) == (greedy, "")
+    assert written({"do_sample": False, "top_k": 9}) == (greedy, "temperature=0.0")
+    assert written({"do_sample": False}, top_k=4) == (written({}, top_k=4)[0], "")
+    assert written(sampled, generation_config=False) == (plain, "")
 
 
 def test_ordinates_encoder_fills_each_mask(tmp_path, capsys):

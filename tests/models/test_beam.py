@@ -7,6 +7,8 @@ from ordinate.models._translate import translate
 from ordinate.models.beam import beam_search
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.next_token_rules import NextTokenRules
+from ordinate.models.truncation import Truncation
 
 SOURCE = torch.randint(0, 7, (2, 4), generator=torch.Generator().manual_seed(1))
 START, END = 0, 1
@@ -89,7 +91,7 @@ def test_a_model_without_special_tokens_says_which_one_it_needs():
 def test_what_must_not_be_written_is_not():
     first = translate(build(), build().encode_source(SOURCE), 8)
     banned = int(first[0, 0]) if int(first[0, 0]) != END else 5
-    model = build(suppress_tokens=(banned,))
+    model = build(rules=NextTokenRules(suppress_tokens=(banned,)))
     memory = model.encode_source(SOURCE)
     drawn = translate(model, memory, 30, temperature=2.0, generator=torch.Generator().manual_seed(0))
     ended = (drawn == END).cumsum(1) - (drawn == END).long()
@@ -98,7 +100,7 @@ def test_what_must_not_be_written_is_not():
 
 
 def test_a_text_that_reaches_the_greatest_length_may_have_to_end_there():
-    model, free = build(force_end=True), build()
+    model, free = build(rules=NextTokenRules(forced_eos_token_id=(END,))), build()
     memory, generator = model.encode_source(SOURCE), torch.Generator().manual_seed(0)
     for length in (1, 2, 5):
         drawn = translate(model, memory, length, temperature=2.0, generator=generator)
@@ -113,8 +115,8 @@ def test_a_text_that_reaches_the_greatest_length_may_have_to_end_there():
 
 def test_scores_may_leave_out_suppressed_tokens():
     banned = tuple(place for place in range(3, 6) if place != END)
-    some = beam_search(build(suppress_tokens=banned, renormalize=True), build().encode_source(SOURCE), 1, beams=1)
-    model = build()
+    model = build(rules=NextTokenRules(suppress_tokens=banned, renormalize_logits=True))
+    some = beam_search(model, model.encode_source(SOURCE), 1, beams=1)
     logits = model.target_logits(torch.full((len(SOURCE), 1), model.shape.start_token), model.encode_source(SOURCE))
     logits[..., list(banned)] = -torch.inf
     torch.testing.assert_close(some.scores[:, 0], logits[:, -1].log_softmax(-1).amax(-1).float().detach())
@@ -152,7 +154,10 @@ def test_nothing_is_dropped_while_writing_and_the_model_is_left_as_it_was():
         (lambda m, s: beam_search(m, s, 4, beams=2, length_penalty=float("nan")), "length_penalty must be a finite"),
         (lambda m, s: translate(m, s, 0), "max_new_tokens must be above zero"),
         (lambda m, s: translate(m, s, 4, temperature=1.0), "sampling needs a generator"),
-        (lambda m, s: translate(m, s, 4, top_k=3), "greedy decoding does not use top_k or top_p"),
+        (
+            lambda m, s: translate(m, s, 4, truncation=Truncation(top_k=3)),
+            "greedy decoding truncates nothing; got top_k",
+        ),
     ],
 )
 def test_settings_without_a_meaning_are_refused(ask, match, untyped):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ordinate import Cache, Decoder, Shape, generate
 from ordinate.models._generate import sample, truncate_at
 from ordinate.models.prompt import Prompt
+from ordinate.models.truncation import NO_TRUNCATION, Truncation
 
 SHAPE = Shape(vocabulary=13, width=16, layers=2, heads=4)
 
@@ -36,13 +37,13 @@ def test_greedy_takes_the_likeliest_of_the_full_forward_each_step(model):
 
 def test_one_choice_is_greedy(model):
     prompt = torch.randint(0, 13, (2, 3))
-    only = written(model, prompt, 8, top_k=1, generator=seeded())
+    only = written(model, prompt, 8, truncation=Truncation(top_k=1), generator=seeded())
     assert torch.equal(only, written(model, prompt, 8, temperature=0))
 
 
 def test_a_tiny_share_is_greedy(model):
     prompt = torch.randint(0, 13, (2, 3))
-    only = written(model, prompt, 8, top_p=1e-6, generator=seeded())
+    only = written(model, prompt, 8, truncation=Truncation(top_p=1e-6), generator=seeded())
     assert torch.equal(only, written(model, prompt, 8, temperature=0))
 
 
@@ -56,7 +57,7 @@ def test_one_seed_writes_one_text(model):
 def drawn(logits, temperature=1.0, top_k=None, top_p=None):
     """All tokens that occur in many samples."""
     rows = torch.tensor(logits)[None].expand(3000, -1)
-    return set(sample(rows, temperature, top_k, top_p, seeded()).flatten().tolist())
+    return set(sample(rows, temperature, Truncation(top_k=top_k, top_p=top_p), seeded()).flatten().tolist())
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_top_k_keeps_k_tokens_even_among_equals(k):
 
 def test_temperature_divides_the_logits():
     rows = torch.tensor([[2.0, 0.0]]).expand(20_000, -1)
-    share = 1 - sample(rows, 0.5, None, None, seeded()).double().mean().item()
+    share = 1 - sample(rows, 0.5, NO_TRUNCATION, seeded()).double().mean().item()
     assert abs(share - torch.tensor(4.0).sigmoid().item()) < 0.005
 
 
@@ -84,7 +85,7 @@ def test_temperature_divides_the_logits():
 def test_what_is_drawn_is_among_the_likeliest(logits, k, share):
     best = sorted(logits, reverse=True)[min(k, len(logits)) - 1]
     rows = torch.tensor([logits]).expand(50, -1)
-    for token in sample(rows, 1.0, k, share, seeded()).flatten().tolist():
+    for token in sample(rows, 1.0, Truncation(top_k=k, top_p=share), seeded()).flatten().tolist():
         assert rows[0, token].item() >= torch.tensor(best).item()
 
 
@@ -125,11 +126,10 @@ def test_nothing_to_write_writes_nothing(model):
         ({"max_new_tokens": -1}, "max_new_tokens must not be negative; got -1"),
         ({"temperature": -1.0}, "temperature must not be negative; got -1"),
         ({"temperature": float("nan")}, "temperature must be a finite number; got nan"),
-        ({"temperature": 0, "top_k": 3}, "greedy decoding does not use top_k or top_p; got top_k=3"),
-        ({"temperature": 0, "top_p": 0.5}, "greedy decoding does not use top_k or top_p; got top_k=None, top_p=0.5"),
-        ({"top_k": 0}, "top_k must be above zero; got 0"),
-        ({"top_p": 0.0}, r"top_p must lie in \(0, 1\]; got 0.0"),
-        ({"top_p": 1.5}, r"top_p must lie in \(0, 1\]; got 1.5"),
+        (
+            {"temperature": 0, "truncation": Truncation(top_k=3, min_p=0.1)},
+            "greedy decoding truncates nothing; got top_k=3, min_p=0.1 with temperature 0; leave it out",
+        ),
         ({"generator": None}, "sampling needs a generator; got None"),
     ],
 )
@@ -177,9 +177,9 @@ def test_one_prefill_can_be_continued_many_times(scheme):
 
 def test_rows_end_by_themselves(model):
     prompt = torch.randint(0, 13, (4, 3))
-    free = written(model, prompt, 12, top_k=3, generator=seeded())
+    free = written(model, prompt, 12, truncation=Truncation(top_k=3), generator=seeded())
     ends = [int(free[0, 2]), int(free[1, 5])]
-    steps = list(generate(model, prompt, 12, top_k=3, generator=seeded(), end_tokens=ends))
+    steps = list(generate(model, prompt, 12, truncation=Truncation(top_k=3), generator=seeded(), end_tokens=ends))
     rows = truncate_at(steps, ends)
     for row, alone, tokens in zip(rows, free.tolist(), torch.cat(steps, 1).tolist(), strict=True):
         first = next((place for place, token in enumerate(alone) if token in ends), 12)
@@ -232,7 +232,7 @@ def test_ends_are_tokens_of_the_model(model):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_no_numbers_are_refused(temperature):
     with pytest.raises(ValueError, match="the model must predict numbers; got NaN"):
-        sample(torch.tensor([[float("nan"), 1.0]]), temperature, None, None, seeded())
+        sample(torch.tensor([[float("nan"), 1.0]]), temperature, NO_TRUNCATION, seeded())
 
 
 def test_a_fractional_token_id_is_refused(untyped):

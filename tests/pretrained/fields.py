@@ -3,6 +3,8 @@
 Each value of a field is as likely as the others.
 """
 
+from ordinate.models.next_token_rules import NextTokenRules
+
 OUT = object()
 """A field that is left out."""
 WORDS = 19
@@ -619,5 +621,5 @@ SHAPES = {
     "start": [None, 0, 3],
     "end": [(), 1, (1, 2)],
     "padding": [None, 0, 2],
-    "suppress_tokens": [(), (3,)],
+    "rules": [NextTokenRules(), NextTokenRules(suppress_tokens=(3,))],
 }

@@ -138,25 +138,24 @@ def test_the_tokens_of_generation_config_take_precedence(spoilt):
 def test_where_there_is_a_generation_config_other_settings_of_config_json_have_no_effect(spoilt):
     folder = spoilt("t5", config={"bad_words_ids": [[5]], "suppress_tokens": [9, 2], "forced_eos_token_id": 1})
     shape = load(folder).shape
-    assert (shape.suppress_tokens, shape.force_end, shape.renormalize) == ((5, 9, 2), True, False)
+    rules = {"bad_words_ids": ((5,),), "suppress_tokens": (9, 2), "forced_eos_token_id": (1,)}
+    assert shape.rules.active == rules
     (folder / "generation_config.json").write_text('{"suppress_tokens": [7], "renormalize_logits": true}')
     shape = load(folder).shape
-    assert (shape.suppress_tokens, shape.force_end, shape.renormalize) == ((7,), False, True)
+    assert shape.rules.active == {"suppress_tokens": (7,), "renormalize_logits": True}
 
 
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ({"encoder_no_repeat_ngram_size": 3}, "encoder_no_repeat_ngram_size=3"),
+        ({"stop_strings": ["eel"]}, r"stop_strings=\['eel'\]"),
         (
             {"guidance_scale": 2, "min_length": 30, "diversity_penalty": 1.2},
             "guidance_scale=2, diversity_penalty=1.2",
         ),
         # outside of the vocabulary
         ({"forced_bos_token_id": 40}, "forced_bos_token_id=40"),
-        ({"forced_eos_token_id": 4}, "forced_eos_token_id=4"),
-        ({"bad_words_ids": [[3], [1, 2]]}, r"bad_words_ids=\[\[3\], \[1, 2\]\]"),
-        ({"begin_suppress_tokens": [4]}, r"begin_suppress_tokens=\[4\]"),
+        ({"forced_eos_token_id": 40}, "forced_eos_token_id=40"),
     ],
 )
 @pytest.mark.parametrize("name", ["t5", "marian"])
@@ -212,6 +211,10 @@ MORE_SETTINGS = [
     {"forced_bos_token_id": 9},
     {"forced_bos_token_id": 3, "forced_eos_token_id": 3},
     {"eos_token_id": [3, 4, 9], "forced_eos_token_id": [4]},
+    {"eos_token_id": [3, 4, 9], "forced_eos_token_id": [9, 4]},
+    {"exponential_decay_length_penalty": [2, 1.3], "min_length": 3},
+    {"forced_bos_token_id": 9, "begin_suppress_tokens": [9, 5], "renormalize_logits": True},
+    {"encoder_repetition_penalty": 0.7, "encoder_no_repeat_ngram_size": 1},
 ]
 
 
@@ -228,6 +231,12 @@ MORE_SETTINGS = [
         {"forced_bos_token_id": 0, "forced_eos_token_id": 3, "no_repeat_ngram_size": 3, "min_length": 5},
         {"no_repeat_ngram_size": 1, "min_new_tokens": 4, "min_length": 2},
         {"repetition_penalty": 1.3, "renormalize_logits": True},
+        {
+            "encoder_repetition_penalty": 1.5,
+            "encoder_no_repeat_ngram_size": 2,
+            "bad_words_ids": [[9], [5, 7], [8, 5]],
+        },
+        {"sequence_bias": [[[5], 1.5], [[0, 9], 4.0], [[9, 7], -3.0]], "begin_suppress_tokens": [5, 8]},
         *(pytest.param(setting, marks=pytest.mark.extended) for setting in MORE_SETTINGS),
     ],
 )
@@ -245,7 +254,8 @@ def test_texts_are_written_with_the_settings_of_the_checkpoint_as_in_transformer
     others = [auto.from_pretrained(place).eval() for place in (folder, tmp_path / "again")]
     memory, ends = model.encode_source(SOURCE), model.shape.end_tokens
     # transformers refuses a least length above the greatest
-    for length in (length for length in (1, 2, 5, 8) if length >= model.shape.min_length - 1):
+    least = max(model.shape.rules.min_length - 1, model.shape.rules.min_new_tokens or 0)
+    for length in (length for length in (1, 2, 5, 8) if length >= least):
         one = beams == 1
         found = translate(model, memory, length) if one else beam_search(model, memory, length, beams=beams).ids[:, 0]
         assert {*ends} & {*found[0].tolist()} or not setting.get("forced_eos_token_id")

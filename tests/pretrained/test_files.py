@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ordinate.models.next_token_rules import NextTokenRules
 from ordinate.pretrained.checkpoint_files import CheckpointTensors, remove_shards
 from ordinate.pretrained.weights import load, save
 
@@ -76,8 +77,8 @@ def test_saving_rewrites_the_special_tokens_of_an_earlier_model(tmp_path):
     earlier = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "bad_words_ids": [[3]], "top_k": 5}
     (tmp_path / "generation_config.json").write_text(json.dumps(earlier))
     model = load(tmp_path)
-    assert model.shape.suppress_tokens == (3,)
-    model.shape = replace(model.shape, start=5, end=6, suppress_tokens=())
+    assert model.shape.rules == NextTokenRules(bad_words_ids=((3,),))
+    model.shape = replace(model.shape, start=5, end=6, rules=NextTokenRules())
     save(model, tmp_path, "t5")
     assert load(tmp_path).shape == model.shape
     said = json.loads((tmp_path / "generation_config.json").read_text())

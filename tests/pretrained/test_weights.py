@@ -444,19 +444,22 @@ def test_a_saved_model_can_be_read_by_transformers(tmp_path):
 @pytest.mark.parametrize(
     ("config", "writing", "ends"),
     [
-        ({}, None, []),
-        ({"eos_token_id": 3}, None, [3]),
-        ({"eos_token_id": 3}, {"eos_token_id": [4, 5]}, [4, 5]),
-        ({"eos_token_id": None}, {}, []),
+        ({}, None, ()),
+        ({"eos_token_id": 3}, None, (3,)),
+        ({"eos_token_id": 3}, {"eos_token_id": [4, 5]}, (4, 5)),
+        ({"eos_token_id": 3}, {"eos_token_id": None}, (3,)),
+        ({"eos_token_id": None}, {}, ()),
+        # no text has tokens outside of the vocabulary
+        ({"eos_token_id": [-1, 5, 6]}, None, (5,)),
     ],
 )
 def test_the_tokens_that_end_a_text_are_read(config, writing, ends, tmp_path):
-    from ordinate.pretrained.checkpoint_files import read_eos_tokens
+    from ordinate.pretrained import read_generation_settings
 
     (tmp_path / "config.json").write_text(json.dumps(config))
     if writing is not None:
         (tmp_path / "generation_config.json").write_text(json.dumps(writing))
-    assert read_eos_tokens(tmp_path) == ends
+    assert read_generation_settings(tmp_path, 6).end_tokens == ends
 
 
 @torch.no_grad()

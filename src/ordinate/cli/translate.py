@@ -173,7 +173,8 @@ def _written(model: "EncoderDecoder", memory: "EncodedSource", writing: SearchOp
 
 def _text(tokenizer: "Tokenizer", model: "EncoderDecoder", ids: Sequence[int]) -> str:
     # special tokens have ids above the tokenizer's own
-    signs = (model.shape.start, model.shape.padding, model.shape.first_token, *model.shape.suppress_tokens)
+    shape, rules = model.shape, model.shape.rules
+    signs = {shape.start, shape.padding, rules.forced_bos_token_id, *rules.never(shape.end_tokens)}
     return tokenizer.decode([token for token in ids if token not in signs and token < tokenizer.size])
 
 

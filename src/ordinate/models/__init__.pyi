@@ -12,8 +12,10 @@ from .encoder import EncoderShape as EncoderShape
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
+from .next_token_rules import NextTokenRules as NextTokenRules
 from .prompt import Prompt as Prompt
 from .shape import Shape as Shape
 from .text_head import mean_pool as mean_pool
+from .truncation import Truncation as Truncation
 from .vision import VisionShape as VisionShape
 from .vision import VisionTransformer as VisionTransformer

@@ -1,8 +1,9 @@
-"""Text generation with a decoder: greedy decoding and sampling with temperature, top-k and top-p."""
+"""Text generation with a decoder: greedy decoding and sampling, by the rules of a checkpoint."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import isnan
 from typing import cast
 
 import torch
@@ -15,7 +16,10 @@ from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
 from ordinate.models.fixed_cache import DecodingStep, check_fixed_size
+from ordinate.models.next_token_rules import NO_RULES, NextTokenRules
 from ordinate.models.prompt import Prompt
+from ordinate.models.score_changes import MINUS_INFINITY
+from ordinate.models.truncation import NO_TRUNCATION, Truncation
 from ordinate.schemes._scheme import Scheme
 
 
@@ -25,10 +29,10 @@ def generate(
     max_new_tokens: int,
     *,
     temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
+    truncation: Truncation = NO_TRUNCATION,
     generator: torch.Generator | None = None,
     end_tokens: Sequence[int] = (),
+    rules: NextTokenRules = NO_RULES,
 ) -> Iterator[Int[Tensor, "b 1"]]:
     """Generate tokens autoregressively; each step yields one token for each row, as soon as it is sampled.
 
@@ -38,18 +42,19 @@ def generate(
             from.
         max_new_tokens: maximum number of generated tokens.
         temperature: softmax temperature; below 1 sharpens the distribution, 0 is greedy decoding.
-        top_k: sample from the k most probable tokens only.
-        top_p: nucleus sampling, from the smallest set of most probable tokens with at least this total probability.
+        truncation: the tokens that are sampled: top-k, top-p and others.
         generator: random number generator; required unless greedy.
         end_tokens: end tokens: a row that produced one repeats it from then on, and generation stops when all rows
             have ended. `truncate_at` truncates the rows.
+        rules: rules that change the scores of tokens, such as a repetition penalty; the prompt is part of the text.
 
     Raises:
-        ValueError: an empty prompt, or settings that are invalid or have no effect together.
+        ValueError: an empty prompt, settings that are invalid or have no effect together, or rules with a cached
+            prefix, whose tokens they do not know.
     """
-    choose = _sampler(temperature, top_k, top_p, generator)
-    prompt = _checked(model, prompt, max_new_tokens, end_tokens)
-    return _write(model, prompt, max_new_tokens, choose, end_tokens, _usual_step)
+    choose = _sampler(temperature, truncation, generator)
+    prompt = _checked(model, prompt, max_new_tokens, end_tokens, rules)
+    return _write(model, prompt, max_new_tokens, choose, end_tokens, rules, _usual_step)
 
 
 def generate_with_cuda_graph(
@@ -58,10 +63,10 @@ def generate_with_cuda_graph(
     max_new_tokens: int,
     *,
     temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
+    truncation: Truncation = NO_TRUNCATION,
     generator: torch.Generator | None = None,
     end_tokens: Sequence[int] = (),
+    rules: NextTokenRules = NO_RULES,
 ) -> Iterator[Int[Tensor, "b 1"]]:
     """`generate` with the decoding step captured in a CUDA graph, which avoids the launch overhead of its kernels.
 
@@ -73,22 +78,22 @@ def generate_with_cuda_graph(
         prompt: as in `generate`, and so are the other arguments.
         max_new_tokens: maximum number of generated tokens, for which memory is taken.
         temperature: softmax temperature.
-        top_k: sample from the k most probable tokens only.
-        top_p: nucleus sampling.
+        truncation: the tokens that are sampled.
         generator: random number generator; required unless greedy.
         end_tokens: end tokens.
+        rules: rules that change the scores of tokens.
 
     Raises:
         ValueError: what `generate` refuses; a model that is not on a GPU; layers with other states than plain KV
             caches, or a window; more tokens than a scheme has positions.
     """
-    choose = _sampler(temperature, top_k, top_p, generator)
-    prompt = _checked(model, prompt, max_new_tokens, end_tokens)
+    choose = _sampler(temperature, truncation, generator)
+    prompt = _checked(model, prompt, max_new_tokens, end_tokens, rules)
     check_fixed_size(model, prompt.prefix)
     _check_positions(model, prompt, max_new_tokens)
     device = model.tokens.weight.device.type
     need(device == "cuda", "a CUDA graph needs a model on a GPU", f"got one on {device}", "call generate")
-    return _write(model, prompt, max_new_tokens, choose, end_tokens, _captured_step)
+    return _write(model, prompt, max_new_tokens, choose, end_tokens, rules, _captured_step)
 
 
 def truncate_at(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> list[list[int]]:
@@ -104,18 +109,24 @@ def _write(
     count: int,
     choose: Callable[[Tensor], Tensor],
     ends: Sequence[int],
+    rules: NextTokenRules,
     step_of: Callable[[Decoder, Cache, int], Callable[[Ids], Tensor]],
 ) -> Iterator[Tensor]:
     if count == 0:
         return
     with evaluation_mode(model):
         last, ended, step = torch.tensor(ends, device=prompt.ids.device), None, None
-        (cache, where), new = prompt.start_cache(), prompt.ids
+        (cache, where), new, source, ruled = prompt.start_cache(), prompt.ids, prompt.texts, bool(rules.active)
+        texts, given = source, {"prompt": source.shape[1], "source": source, "ends": ends}
         logits = model.next_token_logits(new, where, cache)
         for left in reversed(range(count)):
-            drawn = choose(logits.float())
+            scores = logits.float()
+            scores = rules.apply(scores, texts, **given, last=not left) if ruled else scores
+            # rules may leave no token to a row that has ended, which needs none
+            drawn = choose(scores if ended is None else scores.masked_fill(ended, 0.0))
             new = drawn if ended is None else torch.where(ended, new, drawn)
             yield new
+            texts = torch.cat([texts, new], 1) if ruled else texts
             if ends:
                 ended = torch.isin(new, last)
                 if bool(ended.all()):
@@ -159,38 +170,37 @@ def check_supports_cache(blocks: Iterable[nn.Module]) -> None:
 def sample(
     logits: Float[Tensor, "b vocabulary"],
     temperature: float,
-    top_k: int | None,
-    top_p: float | None,
+    truncation: Truncation,
     generator: torch.Generator | None,
 ) -> Int[Tensor, "b 1"]:
     """Sample one token for each row.
 
     Raises:
-        ValueError: logits that are NaN; the most probable token would be an arbitrary one.
+        ValueError: logits that are NaN, or -inf for all tokens; the most probable token would be an arbitrary one.
     """
-    numbers = not bool(logits.isnan().any())
+    most = logits.amax(-1).tolist()
+    numbers, some = not any(map(isnan, most)), min(most) > MINUS_INFINITY
     need(numbers, "the model must predict numbers", "got NaN", "check its weights, or use another precision")
+    need(some, "the rules of generation must leave a token", "got a text that may go on with none", "relax them")
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
-    logits = logits / temperature
-    if top_k is not None:
-        best = logits.topk(min(top_k, logits.shape[-1]))
-        logits = torch.full_like(logits, float("-inf")).scatter(-1, best.indices, best.values)
-    if top_p is not None:
-        ordered, order = logits.softmax(-1).sort(descending=True, stable=True)
-        # kept if the more probable tokens together have less than top_p, so the most probable is always kept
-        beyond = ordered.cumsum(-1) - ordered >= top_p
-        logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), float("-inf"))
+    logits = truncation.apply(logits / temperature)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)
 
 
-def _checked(model: Decoder, prompt: Ids | Prompt, max_new_tokens: int, end_tokens: Sequence[int]) -> Prompt:
+def _checked(
+    model: Decoder, prompt: Ids | Prompt, max_new_tokens: int, end_tokens: Sequence[int], rules: NextTokenRules
+) -> Prompt:
     """Return the prompt, or raise unless a model can continue it so."""
     prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
     need_counts(max_new_tokens=max_new_tokens)
     known = all(0 <= end < model.shape.vocabulary for end in end_tokens)
     came = f"got {', '.join(map(str, end_tokens))}"
     need(known, f"end tokens must lie in 0 to {model.shape.vocabulary - 1}", came, "take them from the tokenizer")
+    rules.check(model.shape.vocabulary, end_tokens)
+    whole = not rules.active or prompt.prefix is None or not len(prompt.prefix)
+    came = f"got {', '.join(rules.active)} after a cached prefix"
+    need(whole, "rules of generation need the whole text", came, "give the prefix as part of the prompt")
     check_supports_cache(model.blocks)
     return prompt
 
@@ -206,31 +216,24 @@ def _check_positions(model: Decoder, prompt: Prompt, tokens: int) -> None:
 
 
 def _sampler(
-    temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
+    temperature: float, truncation: Truncation, generator: torch.Generator | None
 ) -> Callable[[Tensor], Tensor]:
     """Return `sample` with these settings, or raise unless they are valid and consistent."""
-    check_sampling(temperature, top_k, top_p, generator)
-    return partial(sample, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+    check_sampling(temperature, truncation, generator)
+    return partial(sample, temperature=temperature, truncation=truncation, generator=generator)
 
 
-def check_sampling(
-    temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
-) -> None:
+def check_sampling(temperature: float, truncation: Truncation, generator: torch.Generator | None) -> None:
     """Raise unless the sampling settings are valid and consistent."""
     need_number("temperature", temperature)
     need(temperature >= 0, "temperature must not be negative", f"got {temperature}", "0 is greedy, 1 is as trained")
     greedy = temperature == 0
     need(
-        not greedy or (top_k is None and top_p is None),
-        "greedy decoding does not use top_k or top_p",
-        f"got top_k={top_k}, top_p={top_p} with temperature 0",
-        "leave them out, or raise the temperature",
+        not greedy or not truncation.active,
+        "greedy decoding truncates nothing",
+        f"got {', '.join(f'{name}={value}' for name, value in truncation.active.items())} with temperature 0",
+        "leave it out, or raise the temperature",
     )
-    if top_k is not None:
-        need_whole("top_k", top_k)
-        need_positive("top_k", top_k)
-    need_number("top_p", 1 if top_p is None else top_p)
-    need(top_p is None or 0 < top_p <= 1, "top_p must lie in (0, 1]", f"got {top_p}", "give a probability")
     need(
         greedy or generator is not None,
         "sampling needs a generator",

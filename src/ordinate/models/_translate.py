@@ -1,5 +1,7 @@
 """Generation with an encoder-decoder: greedy decoding or sampling."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -9,7 +11,7 @@ from ordinate.models._generate import check_sampling, check_supports_cache, eval
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.next_token_rules import apply_rules
+from ordinate.models.truncation import NO_TRUNCATION, Truncation
 
 
 def translate(
@@ -18,19 +20,19 @@ def translate(
     max_new_tokens: int,
     *,
     temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
+    truncation: Truncation = NO_TRUNCATION,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "b n"]:
     """Generate a target for each source; return token ids including the end token, right-padded to the longest.
+
+    The rules of generation are those of the model, `model.shape.rules`.
 
     Args:
         model: encoder-decoder model.
         memory: encoded sources, from `model.encode_source`.
         max_new_tokens: maximum number of generated tokens, including the end token.
         temperature: softmax temperature; 0 is greedy decoding, 1 samples from the model's distribution.
-        top_k: sample from the k most probable tokens only.
-        top_p: nucleus sampling, from the smallest set of most probable tokens with at least this total probability.
+        truncation: the tokens that are sampled: top-k, top-p and others.
         generator: random number generator; required unless greedy.
 
     Raises:
@@ -39,17 +41,19 @@ def translate(
     """
     need_whole("max_new_tokens", max_new_tokens)
     need_positive("max_new_tokens", max_new_tokens)
-    check_sampling(temperature, top_k, top_p, generator)
+    check_sampling(temperature, truncation, generator)
     check_supports_cache(model.decoder.blocks)
     shape, rows, device = model.shape, memory.batch_size, memory.where.k_pos.device
     cache, new = Cache(), torch.full((rows, 1), shape.start_token, device=device)
     ends = torch.tensor(shape.end_tokens, dtype=torch.long, device=device)
     texts, ended = new, torch.zeros(rows, 1, dtype=torch.bool, device=device)
+    rule = partial(shape.rules.apply, prompt=1, source=memory.ids, ends=shape.end_tokens)
     with torch.inference_mode(), evaluation_mode(model):
         for left in reversed(range(max_new_tokens)):
             logits = model.target_logits(new, memory, cache=cache)[:, -1].float()
-            logits = apply_rules(shape, logits, texts, last=not left)
-            new = sample(logits, temperature, top_k, top_p, generator).masked_fill(ended, shape.fill_token)
+            # rules may leave no token to a row that has ended, which needs none
+            scores = rule(logits, texts, last=not left).masked_fill(ended, 0.0)
+            new = sample(scores, temperature, truncation, generator).masked_fill(ended, shape.fill_token)
             texts = torch.cat([texts, new], 1)
             ended = ended | torch.isin(new, ends)
             if bool(ended.all()):

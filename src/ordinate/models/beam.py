@@ -11,7 +11,7 @@ from ordinate.models._generate import check_supports_cache, evaluation_mode
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.next_token_rules import MINUS_INFINITY, apply_rules
+from ordinate.models.score_changes import MINUS_INFINITY
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ def beam_search(
     length_penalty: float = 1.0,
     early_stopping: bool = False,
 ) -> BeamSearchResult:
-    """Generate target sequences by beam search with a length penalty.
+    """Generate target sequences by beam search with a length penalty and the rules of `model.shape.rules`.
 
         score(y | x) = sum_t log p(y_t | y_1 .. y_(t-1), x) / length(y)^penalty
 
@@ -65,7 +65,7 @@ def beam_search(
     # length ** penalty then stays within float32 for ten million tokens
     penalty_range = "length_penalty must lie between -5 and 5"
     need(abs(length_penalty) <= 5, penalty_range, f"got {length_penalty}", "give one near 1")
-    tokens = model.shape.vocabulary - len(model.shape.suppress_tokens)
+    tokens = model.shape.vocabulary - len(model.shape.rules.never(model.shape.end_tokens))
     came = f"got {beams} beams for {tokens} tokens"
     kept = _candidates(beams, len(model.shape.end_tokens))
     need(kept <= tokens, f"beams times {kept // beams} must be at most the vocabulary", came, "give fewer beams")
@@ -124,9 +124,10 @@ class _Search:
 
     def _continuations(self, *, last: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Best extensions of each source: scores, beam indices, tokens."""
-        new, shape = self.texts[..., -1].reshape(-1, 1), self.model.shape
+        new, shape, texts = self.texts[..., -1].reshape(-1, 1), self.model.shape, self.texts.flatten(0, 1)
         logits = self.model.target_logits(new, self.memory, cache=self.cache)[:, -1].float()
-        log_probs = apply_rules(shape, logits.log_softmax(-1), self.texts.flatten(0, 1), last=last)
+        given = {"prompt": 1, "source": self.memory.ids, "ends": shape.end_tokens}
+        log_probs = shape.rules.apply(logits.log_softmax(-1), texts, **given, last=last)
         total = self.running[..., None] + log_probs.view(*self.running.shape, -1)
         found, index = total.flatten(1).topk(self.kept)
         return found, index // log_probs.shape[-1], index % log_probs.shape[-1]

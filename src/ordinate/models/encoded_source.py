@@ -16,10 +16,12 @@ class EncodedSource:
     """Encoded source: its cross-attention keys and values for each layer of the decoder, computed once.
 
     Args:
+        ids: token ids of the source, -1 at padding.
         layers: keys and values of the source, for each decoder layer.
         where: geometry of the source in cross-attention: positions, possibly scaled, and padding.
     """
 
+    ids: Int[Tensor, "b n"]
     layers: Sequence[KVCache]
     where: Geometry
 
@@ -30,7 +32,8 @@ class EncodedSource:
 
     def select_rows(self, rows: Int[Tensor, "rows"]) -> "EncodedSource":
         """Select rows of the batch, in the given order."""
-        return EncodedSource([layer.select_rows(rows) for layer in self.layers], select_rows(self.where, rows))
+        layers = [layer.select_rows(rows) for layer in self.layers]
+        return EncodedSource(self.ids[rows], layers, select_rows(self.where, rows))
 
 
 def cross_geometry(target: Geometry, source: Geometry) -> Geometry:

@@ -20,6 +20,7 @@ from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource, cross_geometry
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.saved_model import SavedModel
+from ordinate.models.score_changes import NO_TOKEN
 from ordinate.models.shape import INITIAL_STD
 from ordinate.models.text_head import token_mask
 from ordinate.ops.linear_layer import Linear, linear, weight_and_bias
@@ -157,7 +158,10 @@ class EncoderDecoder(nn.Module, SavedModel):
             scheme.check_positions(where.k_pos)
         blocks = [cast(Block, block) for block in self.decoder.blocks]
         pairs = zip(blocks, schemes, strict=True)
-        return EncodedSource([block.cross.project_context(y, scheme, where.k_pos) for block, scheme in pairs], where)
+        layers = [block.cross.project_context(y, scheme, where.k_pos) for block, scheme in pairs]
+        real = token_mask(where)
+        ids = source.long() if real is None else source.long().masked_fill(~real, NO_TOKEN)
+        return EncodedSource(ids, layers, where)
 
     def target_logits(
         self, target: Ids, memory: EncodedSource, where: Geometry | None = None, cache: Cache | None = None

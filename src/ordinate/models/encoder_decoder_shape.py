@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, cast
 
-from ordinate.core.checks import need, need_counts, need_known, need_positive
+from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.member_spec import MemberSpec
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
+from ordinate.models.next_token_rules import NO_RULES, NextTokenRules
 from ordinate.models.shape import SchemeLocation, Shape
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
@@ -40,14 +41,7 @@ class EncoderDecoderShape(Shape):
         start: decoder start token; None: none, which generation needs.
         end: end-of-sequence token, or several; (): none.
         padding: padding token; None: none. Masks come from the geometry, so the same id may also be a regular token.
-        suppress_tokens: tokens that are never generated.
-        repetition_penalty: divisor of the logits of tokens that the text has already, where they are positive, and
-            factor where they are negative; in beam search, of log-probabilities.
-        no_repeat_ngram_size: length of the sequences of tokens that no text has twice; 0: texts may have any.
-        min_length: tokens that a text has before it may end, with the start token.
-        first_token: token with which each text begins, after the start token; None: any.
-        renormalize: whether beam search scores with the probabilities among the tokens that the rules before leave.
-        force_end: whether a generated text that has not ended by its greatest length ends there with the end token.
+        rules: rules of generation.
 
     Raises:
         ValueError: besides those of `Shape`, an option without effect, or special tokens outside of the vocabulary.
@@ -75,13 +69,7 @@ class EncoderDecoderShape(Shape):
     start: int | None = 0
     end: int | tuple[int, ...] = 1
     padding: int | None = 0
-    suppress_tokens: tuple[int, ...] = ()
-    repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
-    min_length: int = 0
-    first_token: int | None = None
-    renormalize: bool = False
-    force_end: bool = False
+    rules: NextTokenRules = NO_RULES
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,35 +95,11 @@ class EncoderDecoderShape(Shape):
 
     def _check_generation(self) -> None:
         """Check the special tokens and the rules of generation."""
-        tokens = (self.start, *self.end_tokens, self.padding, self.first_token, *self.suppress_tokens)
-        known, remedy = f"special tokens must lie in 0 to {self.vocabulary - 1}", "change start, end, padding,"
-        for token in tokens:
+        for token in (self.start, *self.end_tokens, self.padding):
+            known = f"special tokens must lie in 0 to {self.vocabulary - 1}"
             inside = token is None or 0 <= token < self.vocabulary
-            need(inside, known, f"got {token}", f"{remedy} first_token or suppress_tokens")
-        need_positive("repetition_penalty", self.repetition_penalty)
-        need_counts(no_repeat_ngram_size=self.no_repeat_ngram_size, min_length=self.min_length)
-        changed = self.suppress_tokens, self.repetition_penalty != 1, self.no_repeat_ngram_size, self.min_length
-        need(
-            not self.renormalize or any(changed),
-            "renormalize has an effect only with suppress_tokens, repetition_penalty, no_repeat_ngram_size or "
-            "min_length",
-            "got renormalize=True without any",
-            "give one of them, or leave it out",
-        )
-        for name in ("force_end", "min_length"):
-            need(
-                not getattr(self, name) or bool(self.end_tokens),
-                f"{name} needs an end token",
-                f"got {name}={getattr(self, name)} with end=()",
-                "give an end token, or leave it out",
-            )
-        forced = {self.first_token} | ({self.end_token} if self.force_end else set())
-        need(
-            not forced & set(self.suppress_tokens),
-            "suppress_tokens must not have first_token, nor the end token with force_end",
-            f"got {self.suppress_tokens}",
-            "leave it out of suppress_tokens",
-        )
+            need(inside, known, f"got {token}", "change start, end or padding")
+        self.rules.check(self.vocabulary, self.end_tokens)
 
     @property
     def start_token(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_whole
@@ -12,6 +12,7 @@ from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Ids
 from ordinate.core.tensors import need_mask
 from ordinate.models.cache import Cache
+from ordinate.models.score_changes import NO_TOKEN
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,11 @@ class Prompt:
         sizes = torch.tensor([len(row) for row in rows])
         real = torch.arange(longest) >= longest - sizes[:, None]
         return cls(ids.reshape(len(rows), longest), None if bool(real.all()) else real, prefix)
+
+    @property
+    def texts(self) -> Int[Tensor, "rows tokens"]:
+        """Token ids, with -1 at padding."""
+        return self.ids.long() if self.real is None else self.ids.long().masked_fill(~self.real, NO_TOKEN)
 
     def start_cache(self) -> tuple[Cache, Geometry | None]:
         """Return a cache to extend, and the geometry of the prompt; None: no padding, positions are consecutive."""

@@ -1,7 +1,7 @@
 """Hyperparameters of a model, and construction of its layers from them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar, get_origin, get_type_hints
 
 from torch import nn
@@ -368,6 +368,9 @@ def read_shape(kind: type[ShapeType], fields: Mapping[str, Any], *, allow: Seque
         need_known("field of a shape", name, types)
         # JSON has no tuples
         values[name] = tuple(value) if isinstance(value, list) else value
+        if is_dataclass(types[name]):
+            values[name] = read_value(types[name], value)
+            continue
         if get_origin(types[name]) is Literal:
             # the shape itself lists the choices, and suggests the nearest
             continue

@@ -1,4 +1,5 @@
 from . import hf as hf
+from .generation_settings import read_generation_settings as read_generation_settings
 from .verification.result import CheckResult as CheckResult
 from .verification.result import Difference as Difference
 from .verification.result import Verification as Verification

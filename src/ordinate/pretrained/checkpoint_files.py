@@ -92,13 +92,6 @@ def read_generation_config(folder: Path) -> CheckpointConfig:
     return _object(path) if path.is_file() else CheckpointConfig()
 
 
-def read_eos_tokens(folder: Path) -> list[int]:
-    """Return the end-of-sequence tokens named by the checkpoint; empty if it names none."""
-    # generation_config.json takes precedence, as in transformers
-    ends = {**read_config(folder), **read_generation_config(folder)}.get("eos_token_id")
-    return ends if isinstance(ends, list) else [] if ends is None else [int(ends)]
-
-
 def _object(path: Path) -> CheckpointConfig:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from ordinate.core.checks import need, shown
 from ordinate.core.option_values import read_value
+from ordinate.pretrained.checkpoint_files import CONFIG
 
 # JSON has lists in place of tuples
 PAIR = tuple[int, int]
@@ -25,11 +26,21 @@ OPTIONAL: Mapping[str, Any] = {
     "eos_token_id": int | list[int] | None,
     "decoder_start_token_id": int | None,
     "bad_words_ids": list[list[int]] | None,
-    "suppress_tokens": list[int] | None,
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), list[int] | None),
+    "sequence_bias": list[list[Any]] | None,
+    "exponential_decay_length_penalty": list[Any] | None,
     "forced_eos_token_id": int | list[int] | None,
-    "renormalize_logits": bool | None,
-    **dict.fromkeys(("no_repeat_ngram_size", "min_length", "min_new_tokens", "forced_bos_token_id"), int | None),
-    "repetition_penalty": float | None,
+    **dict.fromkeys(("renormalize_logits", "do_sample"), bool | None),
+    **dict.fromkeys(
+        ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens", "top_k", "num_beams",
+         "forced_bos_token_id"),
+        int | None,
+    ),
+    **dict.fromkeys(
+        ("repetition_penalty", "encoder_repetition_penalty", "temperature", "top_h", "top_p", "min_p", "typical_p",
+         "epsilon_cutoff", "eta_cutoff"),
+        float | None,
+    ),
     "layer_types": list[str] | None,
     "no_rope_layers": list[int] | None,
     "sliding_window_pattern": int | str | None,
@@ -49,8 +60,10 @@ NO_COUNTS = frozenset(
         "forced_bos_token_id",
         "forced_eos_token_id",
         "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size",
         "min_length",
         "min_new_tokens",
+        "top_k",
         "decoder_start_token_id",
         "max_window_layers",
         "num_register_tokens",
@@ -74,12 +87,13 @@ WORDS: Mapping[Any, str] = {
 }
 
 
-def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Check the types of the keys of a config.json.
+def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], file: str = CONFIG) -> None:
+    """Check the types of the keys of a config.json, or of a generation_config.json.
 
     Args:
         config: its contents.
         defaults: the default values of the keys that a family reads.
+        file: its name.
 
     Raises:
         ValueError: a value of another type, NaN or infinity, or a count of 0 or below.
@@ -89,13 +103,13 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         kind = OPTIONAL.get(name) or (type(default) if type(default) in WORDS else None)
         if kind is not None:
             wanted = WORDS.get(kind) or str(kind).replace("typing.", "")
-            must = f"{name} in config.json must be {wanted}"
+            must = f"{name} in {file} must be {wanted}"
             need(_fits(value, kind), must, f"got {shown(value)}", REMEDY)
             counts = name not in NO_COUNTS and kind in COUNTED and (not isinstance(default, int) or default > 0)
-            must = f"{name} in config.json must be at least 0 and below 1"
+            must = f"{name} in {file} must be at least 0 and below 1"
             need(name not in EPSILONS or 0 <= value < 1, must, f"got {shown(value)}", REMEDY)
             sizes = () if not counts or value is None else value if isinstance(value, list) else (value,)
-            must = f"{name} in config.json must be above zero"
+            must = f"{name} in {file} must be above zero"
             need(all(size > 0 for size in sizes), must, f"got {shown(value)}", REMEDY)
 
 

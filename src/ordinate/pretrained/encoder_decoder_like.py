@@ -1,24 +1,23 @@
 """Base class of encoder-decoder families, and their special tokens."""
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from ordinate.core.checks import need
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.next_token_rules import NextTokenRules
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family, TensorRule
-from ordinate.pretrained.generation_settings import unapplied
-
-NO_RULES: Mapping[str, Any] = {
-    "suppress_tokens": (),
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "min_length": 0,
-}
-"""Fields of a shape without rules that change the probabilities of tokens; their names are those of config.json."""
-APPLIED = (*NO_RULES, "min_new_tokens", "renormalize_logits")
-"""Generation settings that are always applied."""
+from ordinate.pretrained.generation_settings import (
+    UNAPPLIED,
+    end_tokens,
+    read_rules,
+    unapplied,
+    with_renormalisation,
+)
 
 
 class EncoderDecoderLike(Family):
@@ -42,7 +41,7 @@ class EncoderDecoderLike(Family):
 
 
 def special_tokens(config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
-    """Read the start, end, padding and suppressed tokens from a config.json, as fields of `EncoderDecoderShape`.
+    """Read the special tokens and the rules of generation from a config.json, as fields of `EncoderDecoderShape`.
 
     Args:
         config: the settings of the checkpoint.
@@ -53,50 +52,36 @@ def special_tokens(config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]
         # as in transformers
         named["decoder_start_token_id"] = named["bos_token_id"]
     inside = {name: token for name, token in named.items() if token is not None and 0 <= token < vocabulary}
-    came = config["eos_token_id"]
-    listed = came if isinstance(came, list) else () if came is None else (came,)
-    ends = [token for token in listed if 0 <= token < vocabulary]
-    # the first of them is that of the texts which have to end
-    ends = tuple(sorted(ends, key=lambda token: token != _forced_end(config)))
-    rules, first = _rules(config, ends, vocabulary), config.get("forced_bos_token_id")
+    ends = end_tokens(config, vocabulary)
     return {
         "start": inside.get("decoder_start_token_id"),
         "end": ends[0] if len(ends) == 1 else ends,
         "padding": inside.get("pad_token_id"),
-        **rules,
-        "first_token": first if first is not None and 0 <= first < vocabulary else None,
-        # a token that is forced has probability 1 in any case
-        "renormalize": bool(config.get("renormalize_logits")) and rules != NO_RULES,
-        "force_end": _forced_end(config) in ends,
+        "rules": _within(read_rules(config, ends), vocabulary),
     }
 
 
-def _rules(config: Mapping[str, Any], ends: Sequence[int], vocabulary: int) -> dict[str, Any]:
-    """Read the rules of generation that change the probabilities of tokens, as fields of `EncoderDecoderShape`."""
-    # end tokens that are bad words are not suppressed in transformers
-    words = [word[0] for word in config.get("bad_words_ids") or () if len(word) == 1 and word[0] not in ends]
-    never = [token for token in (*words, *(config.get("suppress_tokens") or ())) if 0 <= token < vocabulary]
-    told = {name: usual if config.get(name) is None else config[name] for name, usual in NO_RULES.items()}
-    new = config.get("min_new_tokens")
-    # it takes precedence there, and leaves out the start token; without an end token neither has an effect
-    least = told["min_length"] if new is None else new + 1
-    return told | {"suppress_tokens": tuple(dict.fromkeys(never)), "min_length": least if ends else 0}
-
-
-def _forced_end(config: Mapping[str, Any]) -> int | None:
-    """Return the token with which the longest texts end; None: any, or one of several."""
-    forced = config.get("forced_eos_token_id")
-    single = isinstance(forced, list) and len(forced) == 1
-    return forced[0] if single else None if isinstance(forced, list) else forced
+def _within(rules: NextTokenRules, vocabulary: int) -> NextTokenRules:
+    """Return the rules without tokens outside of the vocabulary, which no text has."""
+    known, first = range(vocabulary), rules.forced_bos_token_id
+    some = replace(
+        rules,
+        sequence_bias=tuple(pair for pair in rules.sequence_bias if all(token in known for token in pair[0])),
+        bad_words_ids=tuple(word for word in rules.bad_words_ids if all(token in known for token in word)),
+        forced_bos_token_id=first if first in known else None,
+        forced_eos_token_id=tuple(token for token in rules.forced_eos_token_id if token in known),
+        suppress_tokens=tuple(token for token in rules.suppress_tokens if token in known),
+        begin_suppress_tokens=tuple(token for token in rules.begin_suppress_tokens if token in known),
+        renormalize_logits=False,
+    )
+    return with_renormalisation(some, wanted=rules.renormalize_logits)
 
 
 def _unapplied(config: Mapping[str, Any], shape: EncoderDecoderShape) -> str:
     """Return the generation settings that are not applied, as text."""
-    words, applied = config.get("bad_words_ids") or (), set(APPLIED)
-    applied |= {"bad_words_ids"} if all(len(word) == 1 for word in words) else set()
-    applied |= {"forced_eos_token_id"} if shape.force_end else set()
     # one outside of the vocabulary cannot be written
-    return unapplied(config, applied | ({"forced_bos_token_id"} if shape.first_token is not None else set()))
+    lost = [name for name in ("forced_bos_token_id", "forced_eos_token_id") if name not in shape.rules.active]
+    return unapplied(config, {**UNAPPLIED, **dict.fromkeys(lost)})
 
 
 def special_tokens_config(shape: EncoderDecoderShape) -> dict[str, Any]:
@@ -105,11 +90,8 @@ def special_tokens_config(shape: EncoderDecoderShape) -> dict[str, Any]:
     found = {"pad_token_id": shape.padding, "eos_token_id": ends[0] if len(ends) == 1 else list(ends) or None}
     # transformers has no null there
     found |= {} if shape.start is None else {"decoder_start_token_id": shape.start}
-    rules = {name: getattr(shape, name) for name in NO_RULES} | {"suppress_tokens": list(shape.suppress_tokens)}
-    found |= {name: value for name, value in rules.items() if value not in (NO_RULES[name], [])}
-    found |= {} if shape.first_token is None else {"forced_bos_token_id": shape.first_token}
-    found |= {"renormalize_logits": True} if shape.renormalize else {}
-    return found | ({"forced_eos_token_id": shape.end_token} if shape.force_end else {})
+    # JSON has lists in place of tuples
+    return found | json.loads(json.dumps(shape.rules.active))
 
 
 def need_encoder_decoder(family: Family, shape: Shape, **wanted: Any) -> EncoderDecoderShape:
