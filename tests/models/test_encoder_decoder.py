@@ -12,6 +12,7 @@ from ordinate.models.encoded_source import cross_geometry
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.next_token_rules import NextTokenRules
+from ordinate.models.shape import read_shape
 from ordinate.schemes.none import NoPosition
 
 SIZES = {"vocabulary": 13, "width": 16, "layers": 2, "heads": 4, "max_length": 32}
@@ -237,6 +238,20 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
         again = EncoderDecoder.from_pretrained(str(tmp_path / kind), local_files_only=True).eval()
         assert again.shape == model.shape
         assert torch.equal(again(SOURCE, TARGET), model(SOURCE, TARGET))
+
+
+@pytest.mark.parametrize(
+    ("rules", "match"),
+    [
+        (5, "rules of a shape must be NextTokenRules; got 5; correct it, or write the model again"),
+        ({"repetition_penalty": "x"}, "repetition_penalty must be float, not 'x': give a number"),
+        ({"repetition_penalties": 1.2}, "no option of NextTokenRules is named .*; did you mean 'repetition_penalty'"),
+        ({"suppress_tokens": [13]}, "tokens of suppress_tokens must lie in 0 to 12; got 13"),
+    ],
+)
+def test_rules_of_a_saved_shape_are_checked(rules, match):
+    with pytest.raises(ValueError, match=match):
+        read_shape(EncoderDecoderShape, SIZES | {"rules": rules})
 
 
 @pytest.mark.extended

@@ -112,19 +112,19 @@ def scores_of_one_text(rules, scores, text, new, source, ends, last):
 
 TOKEN = st.integers(0, WORDS - 1)
 SEQUENCE = st.lists(TOKEN, min_size=1, max_size=3).map(tuple)
-PENALTY = st.sampled_from([1.0, 1.3, 0.6])
+PENALTY = st.sampled_from([1.3, 0.6])
 RULES = {
     "sequence_bias": st.dictionaries(SEQUENCE, st.sampled_from([2.0, -1.5])).map(lambda told: tuple(told.items())),
     "encoder_repetition_penalty": PENALTY,
     "repetition_penalty": PENALTY,
-    "no_repeat_ngram_size": st.integers(0, 3),
-    "encoder_no_repeat_ngram_size": st.integers(0, 3),
+    "no_repeat_ngram_size": st.integers(1, 3),
+    "encoder_no_repeat_ngram_size": st.integers(1, 3),
     "bad_words_ids": st.sets(SEQUENCE, max_size=9).map(tuple),
     "min_length": st.integers(0, 5),
-    "min_new_tokens": st.none() | st.integers(0, 3),
-    "forced_bos_token_id": st.none() | st.just(4),
-    "forced_eos_token_id": st.sampled_from([(), (0,), (0, 3)]),
-    "exponential_decay_length_penalty": st.none() | st.tuples(st.integers(0, 2), st.sampled_from([0.5, 1.0, 3.0])),
+    "min_new_tokens": st.integers(0, 3),
+    "forced_bos_token_id": st.just(4),
+    "forced_eos_token_id": st.sampled_from([(0,), (0, 3)]),
+    "exponential_decay_length_penalty": st.tuples(st.integers(0, 2), st.sampled_from([0.5, 1.0, 3.0])),
     "suppress_tokens": st.sets(st.sampled_from([1, 2, 3])).map(tuple),
     "begin_suppress_tokens": st.sets(TOKEN).map(tuple),
 }
@@ -132,8 +132,10 @@ RULES = {
 
 @settings(max_examples=300)
 @given(
-    told=st.fixed_dictionaries({}, optional=RULES),
-    prompts=st.lists(st.lists(TOKEN, min_size=1, max_size=4), min_size=1, max_size=3),
+    told=st.sets(st.sampled_from(sorted(RULES)), max_size=4).flatmap(
+        lambda names: st.fixed_dictionaries({name: RULES[name] for name in names})
+    ),
+    prompts=st.lists(st.lists(TOKEN, min_size=1, max_size=3), min_size=1, max_size=3),
     new=st.integers(0, 4),
     renormalized=st.booleans(),
     last=st.booleans(),
@@ -202,6 +204,13 @@ def test_a_growth_beyond_all_numbers_leaves_an_end_token_alone_and_finite():
 def test_rules_without_a_meaning_are_refused(told, match, untyped):
     with pytest.raises(ValueError, match=match):
         NextTokenRules(**told)
+
+
+def test_lists_are_tuples(untyped):
+    told = {"bad_words_ids": [[1], [2, 3]], "sequence_bias": [[[1, 2], 0.5]], "suppress_tokens": [4]}
+    rules = NextTokenRules(**told)
+    assert rules == NextTokenRules((((1, 2), 0.5),), bad_words_ids=((1,), (2, 3)), suppress_tokens=(4,))
+    assert hash(rules)
 
 
 def test_one_of_several_forced_tokens_may_be_suppressed():

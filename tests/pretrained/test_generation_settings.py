@@ -103,7 +103,7 @@ def test_texts_are_written_with_the_settings_of_the_checkpoint_as_in_transformer
         assert [row[: len(one)] for row, one in zip(together.tolist(), expected, strict=True)] == expected
         free = written(model, prompt, settings, NextTokenRules())
         changed += together.shape != free.shape or not torch.equal(together, free)
-    assert changed > 0.8 * len(seeds)
+    assert changed > 0.5 * len(seeds)
 
 
 TEXTS = torch.tensor([[5, 7, 5, 9, 7, 5], [2, 2, 2, 2, 2, 2], [1, 2, 3, 4, 0, 6]])

@@ -74,6 +74,8 @@ class NextTokenRules:
     renormalize_logits: bool = False
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _tuples(getattr(self, field.name)))
         for name in ("encoder_repetition_penalty", "repetition_penalty"):
             need_positive(name, getattr(self, name))
         for name in ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"):
@@ -194,6 +196,11 @@ class NextTokenRules:
     @property
     def _biased(self) -> list[tuple[int, ...]]:
         return [sequence for sequence, _ in self.sequence_bias]
+
+
+def _tuples(value: Any) -> Any:
+    """Return a value with tuples in place of lists."""
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 NO_RULES = NextTokenRules()

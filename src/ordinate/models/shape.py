@@ -368,9 +368,8 @@ def read_shape(kind: type[ShapeType], fields: Mapping[str, Any], *, allow: Seque
         need_known("field of a shape", name, types)
         # JSON has no tuples
         values[name] = tuple(value) if isinstance(value, list) else value
-        if is_dataclass(types[name]):
+        if is_dataclass(types[name]) and isinstance(value, Mapping):
             values[name] = read_value(types[name], value)
-            continue
         if get_origin(types[name]) is Literal:
             # the shape itself lists the choices, and suggests the nearest
             continue
