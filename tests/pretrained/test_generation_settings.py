@@ -72,7 +72,7 @@ def written(model, prompt, settings, rules):
     ("name", "seeds"),
     [
         ("gpt2", range(6)),
-        ("bloom", range(10, 16)),
+        ("bloom", range(60, 66)),
         *(
             pytest.param(name, range(start, start + 25), marks=pytest.mark.extended)
             for place, name in enumerate(("llama", "gpt2", "bloom", "mpt", "gpt_neox", "qwen2, windows", "gptj"))

@@ -29,7 +29,7 @@ def forbid_ngrams(scores: Scores, texts: Texts, size: int, sources: Sources) -> 
         return scores
     ngrams = sources.unfold(1, size, 1)
     begun = texts[:, None, texts.shape[1] - size + 1 :]
-    repeats = (ngrams[..., :-1] == begun).all(-1) & (ngrams != NO_TOKEN).all(-1)
+    repeats = (ngrams[..., :-1] == begun).all(-1)
     completing = ngrams[..., -1].masked_fill(~repeats, NO_TOKEN)
     return scores.masked_fill(_occurring(completing, scores), MINUS_INFINITY)
 
