@@ -3,6 +3,7 @@ from itertools import product
 import pytest
 import torch
 
+from ordinate import Geometry
 from ordinate.models._translate import translate
 from ordinate.models.beam import beam_search
 from ordinate.models.encoder_decoder import EncoderDecoder
@@ -97,6 +98,31 @@ def test_what_must_not_be_written_is_not():
     ended = (drawn == END).cumsum(1) - (drawn == END).long()
     assert not ((drawn == banned) & (ended == 0)).any()
     assert not (beam_search(model, memory, 4, beams=2).ids[:, 0, :1] == banned).any()
+
+
+def test_a_text_that_has_ended_needs_no_token():
+    rules = NextTokenRules(bad_words_ids=tuple((END, token) for token in range(7)))
+    sources = torch.randint(0, 7, (16, 4), generator=torch.Generator().manual_seed(2))
+    free, ruled = (
+        translate(
+            model, model.encode_source(sources), 12, temperature=2.0, generator=torch.Generator().manual_seed(0)
+        )
+        for model in (build(), build(rules=rules))
+    )
+    assert torch.equal(ruled, free)
+    assert len(set((free == END).int().argmax(1).tolist())) > 3
+
+
+@pytest.mark.parametrize("write", [translate, lambda *given: beam_search(*given, beams=2).ids[:, 0]])
+def test_rules_that_read_the_source_leave_out_its_padding(write):
+    model = build(rules=NextTokenRules(encoder_no_repeat_ngram_size=1), end=())
+    for fill in (2, 3, 4, 5, 6):
+        source = torch.tensor([[2, 3, fill, fill], [4, 5, 4, 6]])
+        real = torch.tensor([[True, True, False, False], [True] * 4])
+        together = write(model, model.encode_source(source, Geometry.padded(real, causal=False)), 6)
+        for row, whole in zip(together, ([2, 3], [4, 5, 4, 6]), strict=True):
+            assert not {*row.tolist()} & {*whole}
+            assert torch.equal(write(model, model.encode_source(torch.tensor([whole])), 6)[0], row)
 
 
 def test_a_text_that_reaches_the_greatest_length_may_have_to_end_there():

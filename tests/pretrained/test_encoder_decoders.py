@@ -164,6 +164,32 @@ def test_generation_settings_that_are_not_applied_are_named(name, setting, told,
         load(spoilt(name, config=setting))
 
 
+def test_generation_settings_of_another_type_are_refused_with_their_file(spoilt):
+    folder = spoilt("t5")
+    (folder / "generation_config.json").write_text('{"suppress_tokens": "eel"}')
+    with pytest.raises(ValueError, match=r"suppress_tokens in generation_config.json must be list.*; got 'eel'"):
+        load(folder)
+
+
+def test_tokens_outside_of_the_vocabulary_are_left_out_of_the_rules(spoilt):
+    settings = {
+        "bad_words_ids": [[5, 40], [29], [7]],
+        "sequence_bias": [[[40], 1.0], [[2, 3], 1.0]],
+        "suppress_tokens": [9, 29, -1],
+        "begin_suppress_tokens": [40],
+        "forced_eos_token_id": [1, 40],
+    }
+    expected = {
+        "bad_words_ids": ((7,),),
+        "sequence_bias": (((2, 3), 1.0),),
+        "suppress_tokens": (9,),
+        "forced_eos_token_id": (1,),
+    }
+    assert load(spoilt("t5", config=settings)).shape.rules.active == expected
+    none = {"suppress_tokens": [40], "renormalize_logits": True}
+    assert load(spoilt("t5", config=none)).shape.rules.active == {}
+
+
 def test_generation_settings_without_an_effect_are_not_named(spoilt, recwarn):
     usual = {"no_repeat_ngram_size": 0, "min_length": 0, "repetition_penalty": 1.0, "forced_bos_token_id": None}
     load(

@@ -67,6 +67,11 @@ def need_numbers(options: Any) -> None:
             raise TypeError(f"{name} must be a number; got {getattr(options, name)}; give one")
 
 
+def as_tuples(value: Any) -> Any:
+    """Return a value with tuples in place of its lists, which JSON has in place of tuples."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else value
+
+
 def describe_kind(kind: Any) -> str:
     """Describe an annotation in a message: int, `float | None`."""
     if isinstance(kind, type) and not get_args(kind):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ordinate.core.checks import need, need_counts, need_number, need_positive
+from ordinate.core.option_values import as_tuples
 from ordinate.models.score_changes import (
     MINUS_INFINITY,
     NO_TOKEN,
@@ -75,7 +76,7 @@ class NextTokenRules:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            object.__setattr__(self, field.name, _tuples(getattr(self, field.name)))
+            object.__setattr__(self, field.name, as_tuples(getattr(self, field.name)))
         for name in ("encoder_repetition_penalty", "repetition_penalty"):
             need_positive(name, getattr(self, name))
         for name in ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"):
@@ -196,11 +197,6 @@ class NextTokenRules:
     @property
     def _biased(self) -> list[tuple[int, ...]]:
         return [sequence for sequence, _ in self.sequence_bias]
-
-
-def _tuples(value: Any) -> Any:
-    """Return a value with tuples in place of lists."""
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 NO_RULES = NextTokenRules()

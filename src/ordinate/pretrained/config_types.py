@@ -5,13 +5,12 @@ The default of a key has its type. For keys that may be null, or have several ty
 
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 from ordinate.core.checks import need, shown
-from ordinate.core.option_values import read_value
+from ordinate.core.option_values import as_tuples, read_value
 from ordinate.pretrained.checkpoint_files import CONFIG
 
-# JSON has lists in place of tuples
 PAIR = tuple[int, int]
 OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(
@@ -27,8 +26,8 @@ OPTIONAL: Mapping[str, Any] = {
     "decoder_start_token_id": int | None,
     "bad_words_ids": list[list[int]] | None,
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), list[int] | None),
-    "sequence_bias": list[list[Any]] | None,
-    "exponential_decay_length_penalty": list[Any] | None,
+    "sequence_bias": tuple[tuple[tuple[int, ...], float], ...] | None,
+    "exponential_decay_length_penalty": tuple[int, float] | None,
     "forced_eos_token_id": int | list[int] | None,
     **dict.fromkeys(("renormalize_logits", "do_sample"), bool | None),
     **dict.fromkeys(
@@ -114,9 +113,14 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], file: st
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    pair = PAIR in get_args(kind) and isinstance(value, list)
+    # JSON has lists in place of tuples
+    reads = any(_reads(form, kind) for form in (value, as_tuples(value)))
+    return reads and (not isinstance(value, float) or math.isfinite(value))
+
+
+def _reads(value: Any, kind: Any) -> bool:
     try:
-        read_value(kind, tuple(value) if pair else value, strict=True)
+        read_value(kind, value, strict=True)
     except ValueError:
         return False
-    return not isinstance(value, float) or math.isfinite(value)
+    return True
