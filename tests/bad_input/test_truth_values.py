@@ -13,6 +13,7 @@ from ordinate import (
     attend,
     generate,
 )
+from ordinate.models import NextTokenRules, Truncation
 from ordinate.schemes import Alibi, HeadGroups, Sum
 from ordinate.spectra import Proportional
 from ordinate.training.settings import TrainingSettings
@@ -23,7 +24,9 @@ X = torch.ones(1, 2, 3, 4)
 FIELDS = [
     (Shape, SIZES, ("kv_heads", "layers", "dropout")),
     (EncoderShape, SIZES, ("padding", "token_types", "convolution", "convolution_groups")),
-    (EncoderDecoderShape, SIZES, ("source_layers", "source_heads", "source_hidden", "start", "end", "first_token")),
+    (EncoderDecoderShape, SIZES, ("source_layers", "source_heads", "source_hidden", "start", "end")),
+    (NextTokenRules, {}, ("no_repeat_ngram_size", "min_new_tokens", "repetition_penalty", "forced_bos_token_id")),
+    (Truncation, {}, ("top_k", "min_p")),
     (VisionShape, SIZES | {"image": (8, 8), "patch": (4, 4)}, ("registers", "channels")),
     (TrainingSettings, {"steps": 4, "batch": 2}, ("seed", "warmup_steps", "weight_decay", "steps")),
     (Proportional, {}, ("partial_rotary_factor", "factor")),

@@ -9,7 +9,6 @@ from ordinate.models.beam import beam_search
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.next_token_rules import NextTokenRules
-from ordinate.models.truncation import Truncation
 
 SOURCE = torch.randint(0, 7, (2, 4), generator=torch.Generator().manual_seed(1))
 START, END = 0, 1
@@ -181,7 +180,7 @@ def test_nothing_is_dropped_while_writing_and_the_model_is_left_as_it_was():
         (lambda m, s: translate(m, s, 0), "max_new_tokens must be above zero"),
         (lambda m, s: translate(m, s, 4, temperature=1.0), "sampling needs a generator"),
         (
-            lambda m, s: translate(m, s, 4, truncation=Truncation(top_k=3)),
+            lambda m, s: translate(m, s, 4, top_k=3),
             "greedy decoding truncates nothing; got top_k",
         ),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ordinate import Cache, Decoder, Shape, generate
 from ordinate.models._generate import sample, truncate_at
 from ordinate.models.prompt import Prompt
-from ordinate.models.truncation import NO_TRUNCATION, Truncation
+from ordinate.models.truncation import Truncation
 
 SHAPE = Shape(vocabulary=13, width=16, layers=2, heads=4)
 
@@ -37,13 +37,13 @@ def test_greedy_takes_the_likeliest_of_the_full_forward_each_step(model):
 
 def test_one_choice_is_greedy(model):
     prompt = torch.randint(0, 13, (2, 3))
-    only = written(model, prompt, 8, truncation=Truncation(top_k=1), generator=seeded())
+    only = written(model, prompt, 8, top_k=1, generator=seeded())
     assert torch.equal(only, written(model, prompt, 8, temperature=0))
 
 
 def test_a_tiny_share_is_greedy(model):
     prompt = torch.randint(0, 13, (2, 3))
-    only = written(model, prompt, 8, truncation=Truncation(top_p=1e-6), generator=seeded())
+    only = written(model, prompt, 8, top_p=1e-6, generator=seeded())
     assert torch.equal(only, written(model, prompt, 8, temperature=0))
 
 
@@ -76,7 +76,7 @@ def test_top_k_keeps_k_tokens_even_among_equals(k):
 
 def test_temperature_divides_the_logits():
     rows = torch.tensor([[2.0, 0.0]]).expand(20_000, -1)
-    share = 1 - sample(rows, 0.5, NO_TRUNCATION, seeded()).double().mean().item()
+    share = 1 - sample(rows, 0.5, Truncation(), seeded()).double().mean().item()
     assert abs(share - torch.tensor(4.0).sigmoid().item()) < 0.005
 
 
@@ -126,8 +126,11 @@ def test_nothing_to_write_writes_nothing(model):
         ({"max_new_tokens": -1}, "max_new_tokens must not be negative; got -1"),
         ({"temperature": -1.0}, "temperature must not be negative; got -1"),
         ({"temperature": float("nan")}, "temperature must be a finite number; got nan"),
+        ({"top_k": 0}, "top_k must be above zero; got 0"),
+        ({"top_p": 0.0}, "top_p must be above zero; got 0.0"),
+        ({"top_p": 1.5}, r"top_p must lie in \(0, 1\]; got 1.5"),
         (
-            {"temperature": 0, "truncation": Truncation(top_k=3, min_p=0.1)},
+            {"temperature": 0, "top_k": 3, "min_p": 0.1},
             "greedy decoding truncates nothing; got top_k=3, min_p=0.1 with temperature 0; leave it out",
         ),
         ({"generator": None}, "sampling needs a generator; got None"),
@@ -177,9 +180,9 @@ def test_one_prefill_can_be_continued_many_times(scheme):
 
 def test_rows_end_by_themselves(model):
     prompt = torch.randint(0, 13, (4, 3))
-    free = written(model, prompt, 12, truncation=Truncation(top_k=3), generator=seeded())
+    free = written(model, prompt, 12, top_k=3, generator=seeded())
     ends = [int(free[0, 2]), int(free[1, 5])]
-    steps = list(generate(model, prompt, 12, truncation=Truncation(top_k=3), generator=seeded(), end_tokens=ends))
+    steps = list(generate(model, prompt, 12, top_k=3, generator=seeded(), end_tokens=ends))
     rows = truncate_at(steps, ends)
     for row, alone, tokens in zip(rows, free.tolist(), torch.cat(steps, 1).tolist(), strict=True):
         first = next((place for place, token in enumerate(alone) if token in ends), 12)
@@ -232,7 +235,7 @@ def test_ends_are_tokens_of_the_model(model):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_no_numbers_are_refused(temperature):
     with pytest.raises(ValueError, match="the model must predict numbers; got NaN"):
-        sample(torch.tensor([[float("nan"), 1.0]]), temperature, NO_TRUNCATION, seeded())
+        sample(torch.tensor([[float("nan"), 1.0]]), temperature, Truncation(), seeded())
 
 
 def test_a_fractional_token_id_is_refused(untyped):

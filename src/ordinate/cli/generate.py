@@ -115,7 +115,7 @@ def choose_settings(
         sys.stderr.write(f"note: {settings.file} has {settings.unapplied}, which this command does not apply\n")
     return {
         "temperature": heat,
-        "truncation": truncation,
+        **truncation.active,
         "end_tokens": settings.end_tokens,
         "rules": settings.rules,
     }

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import isnan
-from typing import cast
+from typing import Unpack, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ordinate.core.checks import need, need_counts, need_number, need_positive, need_whole
+from ordinate.core.checks import need, need_counts, need_number
 from ordinate.core.shapes import Ids
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
@@ -19,7 +19,7 @@ from ordinate.models.fixed_cache import DecodingStep, check_fixed_size
 from ordinate.models.next_token_rules import NO_RULES, NextTokenRules
 from ordinate.models.prompt import Prompt
 from ordinate.models.score_changes import MINUS_INFINITY
-from ordinate.models.truncation import NO_TRUNCATION, Truncation
+from ordinate.models.truncation import Truncation, TruncationOptions
 from ordinate.schemes._scheme import Scheme
 
 
@@ -29,10 +29,10 @@ def generate(
     max_new_tokens: int,
     *,
     temperature: float = 1.0,
-    truncation: Truncation = NO_TRUNCATION,
     generator: torch.Generator | None = None,
     end_tokens: Sequence[int] = (),
     rules: NextTokenRules = NO_RULES,
+    **truncation: Unpack[TruncationOptions],
 ) -> Iterator[Int[Tensor, "b 1"]]:
     """Generate tokens autoregressively; each step yields one token for each row, as soon as it is sampled.
 
@@ -42,17 +42,17 @@ def generate(
             from.
         max_new_tokens: maximum number of generated tokens.
         temperature: softmax temperature; below 1 sharpens the distribution, 0 is greedy decoding.
-        truncation: the tokens that are sampled: top-k, top-p and others.
         generator: random number generator; required unless greedy.
         end_tokens: end tokens: a row that produced one repeats it from then on, and generation stops when all rows
             have ended. `truncate_at` truncates the rows.
         rules: rules that change the scores of tokens, such as a repetition penalty; the prompt is part of the text.
+        truncation: which tokens are sampled: `top_k`, `top_p` and the others of `Truncation`.
 
     Raises:
         ValueError: an empty prompt, settings that are invalid or have no effect together, or rules with a cached
             prefix, whose tokens they do not know.
     """
-    choose = _sampler(temperature, truncation, generator)
+    choose = _sampler(temperature, Truncation(**truncation), generator)
     prompt = _checked(model, prompt, max_new_tokens, end_tokens, rules)
     return _write(model, prompt, max_new_tokens, choose, end_tokens, rules, _usual_step)
 
@@ -63,10 +63,10 @@ def generate_with_cuda_graph(
     max_new_tokens: int,
     *,
     temperature: float = 1.0,
-    truncation: Truncation = NO_TRUNCATION,
     generator: torch.Generator | None = None,
     end_tokens: Sequence[int] = (),
     rules: NextTokenRules = NO_RULES,
+    **truncation: Unpack[TruncationOptions],
 ) -> Iterator[Int[Tensor, "b 1"]]:
     """`generate` with the decoding step captured in a CUDA graph, which avoids the launch overhead of its kernels.
 
@@ -78,16 +78,16 @@ def generate_with_cuda_graph(
         prompt: as in `generate`, and so are the other arguments.
         max_new_tokens: maximum number of generated tokens, for which memory is taken.
         temperature: softmax temperature.
-        truncation: the tokens that are sampled.
         generator: random number generator; required unless greedy.
         end_tokens: end tokens.
         rules: rules that change the scores of tokens.
+        truncation: `top_k`, `top_p` and others.
 
     Raises:
         ValueError: what `generate` refuses; a model that is not on a GPU; layers with other states than plain KV
             caches, or a window; more tokens than a scheme has positions.
     """
-    choose = _sampler(temperature, truncation, generator)
+    choose = _sampler(temperature, Truncation(**truncation), generator)
     prompt = _checked(model, prompt, max_new_tokens, end_tokens, rules)
     check_fixed_size(model, prompt.prefix)
     _check_positions(model, prompt, max_new_tokens)

@@ -2,19 +2,32 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.core.checks import need, need_positive, need_whole
+from ordinate.core.option_values import need_numbers
 
 Logits = Float[Tensor, "b vocabulary"]
 Mask = Bool[Tensor, "b vocabulary"]
 MINUS_INFINITY = float("-inf")
 # tokens among which top-H chooses, as in transformers
 TOP_H_TOKENS = 100
+
+
+class TruncationOptions(TypedDict, total=False):
+    """Arguments of `Truncation`, by which functions that sample take them one by one."""
+
+    top_h: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    epsilon_cutoff: float | None
+    eta_cutoff: float | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,7 @@ class Truncation:
     eta_cutoff: float | None = None
 
     def __post_init__(self) -> None:
+        need_numbers(self)
         for name, value in self.active.items():
             if name == "top_k":
                 need_whole(name, value)
