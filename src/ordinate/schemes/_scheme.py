@@ -307,7 +307,7 @@ class Placed:
                 this tensor. A rotation is computed into it; other encodings are copied. None: memory of their own.
 
         Raises:
-            ValueError: `into` is unlike the encoded keys, shares memory with them or itself, or gradients are enabled.
+            ValueError: `into` is unlike encoded keys, shares memory with them or itself, or gradients are recorded.
         """
         for name, x in (("q", q), ("k", k)):
             self._need_encodable(name, x, self.where.q_pos)
