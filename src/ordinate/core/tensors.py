@@ -152,7 +152,8 @@ def need_scores(hook: str, scheme: Any, x: Any, size: tuple[int, ...]) -> None:
     name = f"{hook} of {type(scheme).__name__}"
     # a boolean matrix would be a mask to some ways to compute attention, and numbers to others
     need_vectors(name, x, "batch or 1, heads or 1, queries, keys")
-    if not all(came in (1, wanted) for came, wanted in zip(x.shape[-len(size) :], size, strict=True)):
+    # not `came in (1, wanted)`, as above
+    if not all(came == 1 or came == wanted for came, wanted in zip(x.shape[-len(size) :], size, strict=True)):
         axes = "queries and keys" if len(size) == 2 else "sequences, heads, queries and keys"
         raise ValueError(f"{name} needs a number for each of {size} {axes}; got {tuple(x.shape)}; give one")
 
