@@ -27,6 +27,12 @@ WHERES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _few_are_enough(monkeypatch):
+    monkeypatch.setattr(decay_cutoff, "MIN_KEYS", 0)
+    monkeypatch.setattr(decay_cutoff, "MANY_KEYS", 0)
+
+
 def tables(where):
     """Biases that fall with the distance: linearly (ALiBi), and with a power of it."""
     linear = masked_table(Alibi(heads=4).at(where).offset_table, where, 4, torch.float32)
@@ -179,3 +185,10 @@ def test_values_that_are_not_finite_leave_out_no_key_of_other_queries():
         assert (found <= whole).all()
         found, _ = relevant_keys(q, other, tables(where)[0], where, 8**-0.5, BLOCK)
         assert (found == 0).all()
+
+
+def test_few_keys_are_all_read(monkeypatch):
+    where = Geometry.causal(400)
+    q, k, _ = (x.detach() for x in random_qkv(where, heads=4, kv_heads=2, dtype=torch.float32))
+    monkeypatch.setattr(decay_cutoff, "MIN_KEYS", 401)
+    assert relevant_keys(q, k, tables(where)[0], where, 8**-0.5, BLOCK) is None

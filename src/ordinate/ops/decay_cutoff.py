@@ -14,8 +14,11 @@ from ordinate.ops.score_bounds import ScoreBounds
 KeyRanges = tuple[Int[Tensor, "b h blocks"], Int[Tensor, "b h blocks"]]
 # skipped keys together weigh at most this share of the machine epsilon: 2^-26 in float32
 SKIPPED_SHARE = 1 / 8
-# neighbouring keys whose norms are averaged
+# with fewer keys, looking for those that could be left out takes as long as they do
+MIN_KEYS = 768
+# neighbouring keys whose norms are averaged, and the number of keys from which on this is worthwhile
 SPREADS = (1, 16)
+MANY_KEYS = 4096
 # entries of a table that are skipped or kept together
 FEW = 16
 # of the largest score: more than norms and scores are rounded by
@@ -44,12 +47,12 @@ def relevant_keys(
         capped: whether scores have a soft cap.
 
     Returns:
-        Both for each block of each head of each sequence; None: no key can be skipped.
+        Both for each block of each head of each sequence; None: no key can be skipped, or there are few.
     """
     queries, keys = where.shape
     own = queries - 1 + where.start
     # the bound compares with the query's own key, which must exist
-    if where.start + queries != keys:
+    if where.start + queries != keys or keys < MIN_KEYS:
         return None
     share = math.log(SKIPPED_SHARE / (1 if where.is_causal else 2) * torch.finfo(table.dtype).eps)
     if not bool((_farthest(table, where) - table[:, own] < share).any()):
@@ -58,7 +61,7 @@ def relevant_keys(
     bounds = bounds._replace(least=_least_in_documents(bounds.least + share, where))
     # one side after the other: keys before and keys after the query
     sides = (table,) if where.is_causal else (table, table.flip(1))
-    spreads = SPREADS[:1] if capped else SPREADS
+    spreads = SPREADS[:1] if capped or keys < MANY_KEYS else SPREADS
     behind, *ahead = (
         torch.stack([_skipped(bounds, side, size, spread) for spread in spreads]).amax(0) for side in sides
     )

@@ -13,7 +13,7 @@ from ordinate.core.shapes import Keys, OffsetTable, Queries
 # keys of a group, whose scores are averaged
 GROUP = 64
 # the latest groups, which are averaged
-GROUPS = 32
+GROUPS = 8
 # numbers per step: temporaries of a step stay in the processor's cache
 STEP = 2**17
 

@@ -9,7 +9,7 @@ hooks of its subclasses.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -60,7 +60,7 @@ class FastForms(Rebuilt):
         self.bias_dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         """Type of a bias without parameters: float32, or float64 after `.double()`."""
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Convert the type of the bias as that of a parameter; 16 bits leave it in float32."""
         converted = fn(torch.zeros((), dtype=self.bias_dtype))
         self.bias_dtype = torch.promote_types(converted.dtype, torch.float32)

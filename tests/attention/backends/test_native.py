@@ -215,10 +215,10 @@ def test_keys_of_negligible_weight_are_skipped(where, monkeypatch):
 
 
 def test_no_key_is_skipped_where_none_is_negligible_or_queries_have_no_key_of_their_own():
-    where = Geometry.causal(600)
+    where = Geometry.causal(1000)
     q, k, _ = random_qkv(where, batch=1, dtype=torch.float32)
     assert decay_cutoff.relevant_keys(q, k, t5().at(where).offset_table, where, 1.0, 128) is None
-    where = Geometry.cross(600, 500)
+    where = Geometry.cross(900, 800)
     q, k, _ = random_qkv(where, batch=1, dtype=torch.float32)
     assert decay_cutoff.relevant_keys(q, k, Alibi(heads=4).at(where).offset_table, where, 1.0, 128) is None
 

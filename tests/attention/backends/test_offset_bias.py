@@ -109,6 +109,7 @@ def test_strided_inputs_give_the_same_result():
 def test_keys_of_negligible_weight_are_skipped(type, tiles, where, monkeypatch):
     monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: tiles)
     monkeypatch.setattr(blocks, "ROWS", 50)
+    monkeypatch.setattr(decay_cutoff, "MIN_KEYS", 0)
     scheme = Alibi(heads=4)
     q, k, v = random_qkv(where, batch=1, dtype=type)
     with mock.patch.object(blocks, "_unnormalised_weights", side_effect=blocks._unnormalised_weights) as spy:
