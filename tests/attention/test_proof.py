@@ -386,11 +386,17 @@ def test_a_small_case_has_other_parameters_than_the_scheme():
     assert bool((call.at.scheme.table == 0).all())
 
 
-def test_schemes_with_parameters_of_any_shape_have_small_cases():
-    from ordinate.schemes.fire import Fire
+class Scaled(Toeplitz):
+    """A table times a number, a parameter without an axis."""
 
-    case = small_case(call_of(Fire(heads=4), Geometry.causal(9)), gradients=True).call
-    assert case.at.scheme.c.ndim == 0
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.factor = torch.nn.Parameter(torch.tensor(2.0))
+
+
+def test_schemes_with_parameters_of_any_shape_have_small_cases():
+    case = small_case(call_of(Scaled(heads=4, max_length=9), Geometry.causal(9)), gradients=True).call
+    assert case.at.scheme.factor.ndim == 0
 
 
 def test_a_scheme_with_few_positions_has_a_smaller_case_or_none():

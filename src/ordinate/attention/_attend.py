@@ -390,5 +390,8 @@ def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
 def _check_bias(q: Queries, at: Placed) -> None:
     # a scheme that was built for a number of heads has been asked for it
     if "bias" in at.scheme.hooks and getattr(at.scheme, "heads", None) is None and all(at.where.shape):
-        made = at.cached("bias of a pair", lambda: at.block(slice(0, 1), slice(0, 1)).bias)
-        need_scores("bias", at.scheme, made, (*q.shape[:2], 1, 1))
+        pair = at.where.block(slice(0, 1), slice(0, 1))
+        made = at.cached("bias of a pair", lambda: at.scheme.bias(pair))
+        if isinstance(made, torch.Tensor) and made.ndim == 4:
+            # backends check the numbers of queries and keys where they read the bias
+            need_scores("bias", at.scheme, made, (*q.shape[:2], *made.shape[2:]))

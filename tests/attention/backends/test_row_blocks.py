@@ -76,7 +76,7 @@ def _results(scheme: Scheme, where, inputs, backend):
 def test_arbitrary_positions_are_supported():
     pos = torch.rand(2, 17, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 20
     where = Geometry.from_positions(pos)
-    assert_agrees("row_blocks", Alibi(heads=4), where, *random_qkv(where, dtype=torch.float64))
+    assert_agrees("row_blocks", Alibi(heads=4).double(), where, *random_qkv(where, dtype=torch.float64))
 
 
 def test_a_frozen_scheme_gets_no_gradient_and_q_k_v_keep_theirs():
