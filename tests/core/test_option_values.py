@@ -84,7 +84,7 @@ def test_a_value_is_converted_to_the_annotated_type(kind, given, found):
         (dict[str, int], [1], "give names and values"),
         (np.ndarray, [1], "give a ndarray"),
         (Pair, {"frist": 3}, "did you mean 'first'"),
-        (Pair, {"first": "x"}, "first must be int, not 'x': give a whole number"),
+        (Pair, {"first": "x"}, "first must be int; got 'x'; give a whole number"),
     ],
 )
 def test_a_value_of_another_type_raises_an_error(kind, given, says):

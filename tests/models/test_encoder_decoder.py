@@ -244,7 +244,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
     ("rules", "match"),
     [
         (5, "rules of a shape must be NextTokenRules; got 5; correct it, or write the model again"),
-        ({"repetition_penalty": "x"}, "repetition_penalty must be float, not 'x': give a number"),
+        ({"repetition_penalty": "x"}, "repetition_penalty must be float; got 'x'; give a number"),
         ({"repetition_penalties": 1.2}, "no option of NextTokenRules is named .*; did you mean 'repetition_penalty'"),
         ({"suppress_tokens": [13]}, "tokens of suppress_tokens must lie in 0 to 12; got 13"),
     ],

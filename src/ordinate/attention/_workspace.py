@@ -1,7 +1,6 @@
 """Memory that a computation holds beyond inputs and output, counted on small parts of it and extended."""
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from ordinate.attention._backend import AttentionCall
 from ordinate.core.records import changed
+from ordinate.ops.matmul import multiplies_tiles
 
 # rows of the two parts that are computed
 SMALL, LARGE = 8, 16
@@ -99,17 +99,31 @@ def workspace_along(
     return max(0, *(round(a + (b - a) * share) for a, b in zip(first, second, strict=True)))
 
 
-def fused_kernel_bytes(queries: int, keys: int, width: int, dtype: torch.dtype) -> int:
+def fused_kernel_bytes(queries: int, q: Sequence[int], k: Sequence[int], dtype: torch.dtype) -> int:
     """Return the buffers of PyTorch's fused kernel on a CPU: for each thread, scores and sums of one tile [bytes].
 
         4 threads (rows columns + 2 rows + rows width), and rows columns of 16 bits for 16-bit inputs
 
-    A tile has 256 rows from 768 queries on, 64 from 192 on, else 32, and 512 columns.
+    A tile has 256 rows from 768 queries on, 64 from 192 on, else 32, and 512 columns. Where the processor multiplies
+    tiles of bfloat16 (AMX), keys and values are copied for its instructions, too, if each copy is read often enough,
+    and each thread has one tile of keys.
+
+    Args:
+        queries: number of queries.
+        q: shape of the queries, of which there may be fewer than these.
+        k: shape of the keys.
+        dtype: their dtype.
     """
     rows = min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32)
-    columns = min(keys, 512)
+    batch, heads, _, width = q
+    keys, threads = k[2], torch.get_num_threads()
+    columns, copied = min(keys, 512), 0
+    if dtype == torch.bfloat16 and min(queries, keys) >= 64 and multiplies_tiles():
+        tasks = -(-batch * heads * -(-queries // rows) // threads)
+        if tasks * rows >= 4 * batch * k[1]:
+            copied = dtype.itemsize * width * (2 * batch * k[1] * keys + threads * columns)
     tile = max(4, dtype.itemsize) * rows * (columns + 2 + width)
-    return torch.get_num_threads() * (tile + (dtype.itemsize * rows * columns if dtype.itemsize == 2 else 0))
+    return copied + threads * (tile + (dtype.itemsize * rows * columns if dtype.itemsize == 2 else 0))
 
 
 def _timeline(run: Callable[[], Tensor], queries: int) -> list[int]:
@@ -150,7 +164,7 @@ class _Counter(TorchDispatchMode):
         inside = 0
         if func._schema.name == FUSED_ON_CPU:
             q, k = args[:2]
-            inside = fused_kernel_bytes(self.queries, k.shape[2], math.prod(q.shape[3:]), q.dtype)
+            inside = fused_kernel_bytes(self.queries, q.shape, k.shape, q.dtype)
         self.held.append(self.alive + inside)
         return out
 

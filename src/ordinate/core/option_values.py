@@ -183,7 +183,7 @@ def _read_dataclass(kind: Any, value: Mapping[str, Any]) -> Any:
             read[name] = read_value(known[name], given)
         except WrongTypeError as error:
             raise WrongTypeError(
-                f"{name} must be {describe_kind(known[name])}, not {shown(given)}: {error}"
+                f"{name} must be {describe_kind(known[name])}; got {shown(given)}; {error}"
             ) from None
     return kind(**read)
 

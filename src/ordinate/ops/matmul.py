@@ -157,6 +157,12 @@ def bfloat16_is_faster() -> bool:
     )
 
 
+def multiplies_tiles() -> bool:
+    """Whether PyTorch multiplies whole tiles of bfloat16 by one instruction (AMX)."""
+    usable = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+    return usable and has_wide_vectors() and bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
 @cache
 def onednn_is_faster() -> bool:
     """Whether oneDNN multiplies float32 matrices faster than PyTorch's BLAS: on AMD's processors.

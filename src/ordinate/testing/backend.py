@@ -71,7 +71,7 @@ def assert_agrees(
 
     Args:
         backend: name of the backend; None: the one that `attend` selects.
-        scheme: a scheme; gradients of its parameters are compared too.
+        scheme: a scheme; gradients of its parameters are compared too. With float64 queries it is converted too.
         where: a geometry.
         q: queries.
         k: keys.
@@ -80,6 +80,7 @@ def assert_agrees(
     """
     upstream = torch.randn(*q.shape[:3], v.shape[3], dtype=torch.float64)
     wide, inputs = deepcopy(scheme).double(), [x.detach() for x in (q, k, v)]
+    scheme = wide if q.dtype == torch.float64 else scheme
     exact = _results(partial(_attend, "reference"), wide, where, [x.double() for x in inputs], upstream, options)
     plain = _results(partial(_attend, "reference"), scheme, where, inputs, upstream, options)
     other = _results(_reordered, scheme, where, inputs, upstream, options)

@@ -41,14 +41,14 @@ class Sdpa(Backend):
         """
         if not unmasked_causal(call) or (call.dropout and on_cpu(call.q)):
             return row_workspace(call, sdpa_attention)
-        queries, keys = call.where.shape
+        queries = call.where.shape[0]
         log_sums = max(4, call.q.element_size()) * math.prod(call.q.shape[:3])
         if upcasts(call):
             copies = 4 * (2 * call.q.numel() + call.k.numel() + call.v.numel())
-            return copies + log_sums + fused_kernel_bytes(queries, keys, call.q.shape[3], torch.float32)
+            return copies + log_sums + fused_kernel_bytes(queries, call.q.shape, call.k.shape, torch.float32)
         if not on_cpu(call.q):
             return log_sums
-        return log_sums + fused_kernel_bytes(queries, keys, call.q.shape[3], call.q.dtype)
+        return log_sums + fused_kernel_bytes(queries, call.q.shape, call.k.shape, call.q.dtype)
 
 
 def _disproved(call: AttentionCall) -> str | None:
