@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ordinate import Geometry, attend, explain
-from ordinate.attention import _native
+from ordinate.attention import _native, _workspace
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._workspace import workspace_along
 from ordinate.ops.native import build
@@ -270,3 +270,21 @@ def test_a_computation_with_another_number_of_steps_is_judged_by_its_peaks():
 def test_the_workspace_of_vectors_by_offset_is_what_is_held(make, at, size, monkeypatch):
     monkeypatch.setitem(CASES, "these", ("relative_vectors", make, at, False, {}))
     need_close(*said_and_held("these", size, batch=2))
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "threads", "buffers"),
+    [
+        # as PyTorch 2.13 allocated them on an Intel Xeon with AMX
+        ((1, 4, 300, 16), (1, 4, 300, 16), 2, 162_816 + 76_800 + 2 * 38_400 + 19_200),
+        ((1, 8, 300, 16), (1, 2, 300, 16), 1, 81_408 + 38_400 + 2 * 19_200 + 9_600),
+        ((2, 4, 700, 64), (2, 4, 700, 64), 2, 295_936 + 131_072 + 2 * 716_800 + 131_072),
+        ((1, 4, 64, 16), (1, 4, 2000, 16), 2, 135_680 + 65_536 + 2 * 256_000 + 32_768),
+    ],
+)
+def test_copies_of_keys_and_values_for_tiles_of_bfloat16_are_counted(q, k, threads, buffers, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(_workspace, "multiplies_tiles", lambda: True)
+    assert _workspace.fused_kernel_bytes(q[2], q, k, torch.bfloat16) == buffers
+    monkeypatch.setattr(_workspace, "multiplies_tiles", lambda: False)
+    assert _workspace.fused_kernel_bytes(q[2], q, k, torch.bfloat16) < buffers
