@@ -327,9 +327,16 @@ def main() -> None:
         sys.exit("\n".join([*failed, remedy]))
 
 
-def _write_measured(found: Mapping[str, Any]) -> None:
-    """Write what was measured, beside what was measured of other studies that still exist."""
+def _write_measured(found: dict[str, dict[str, Any]]) -> None:
+    """Write what was measured, beside what was measured of other studies that still exist.
+
+    Of each run as many steps are compared as all processors allow on which that was measured.
+    """
     before = read_checksummed(MEASURED)["studies"] if MEASURED.exists() else {}
+    for name in before.keys() & found.keys():
+        earlier, now = before[name]["steady"], found[name]["steady"]
+        few = {run: min(earlier.get(run, STEPS), now.get(run, STEPS)) for run in sorted({*earlier, *now})}
+        found[name]["steady"] = few
     known = {study.path.name for study in folders()}
     kept = {name: one for name, one in sorted({**before, **found}.items()) if name in known}
     write_checksummed(MEASURED, {"made_by": run_provenance(threads=1), "studies": kept})
