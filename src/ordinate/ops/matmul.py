@@ -19,6 +19,8 @@ from ordinate.ops.native.transpose import transposed_copy
 Matrix = Float[Tensor, "rows inner"]
 # smallest matrix, in elements, for which compiling the C++ kernel is worth the wait
 MIN_ELEMENTS = 2**16
+# keys of a tile of PyTorch's attention on a CPU
+SDPA_KEYS = 512
 
 
 def matmul_transposed(
@@ -40,8 +42,11 @@ def matmul_partial_sums(
     difference to show. They need copies, which cost more than oneDNN gains without 512-bit units.
     """
     narrow = torch.finfo(kept).eps > torch.finfo(a.dtype).eps
-    if narrow or a.shape[1] <= longest or not takes_onednn(a, b):
+    if narrow or a.shape[1] <= longest:
         return matmul_transposed(a, b.t())
+    if not takes_onednn(a, b):
+        # with AVX-512 on Intel's processors the sums of BLAS are longer than the tiles of PyTorch's attention
+        return _mm_by_tiles(a, b) if has_wide_vectors() and blas_is_fast() else torch.mm(a, b)
     if not has_512_bit_units():
         return torch.mm(a, b)
     pieces = zip(a.split(longest, 1), b.split(longest), strict=True)
@@ -49,6 +54,15 @@ def matmul_partial_sums(
     whole = next(sums)
     for own in sums:
         whole += own
+    return whole
+
+
+def _mm_by_tiles(a: Float[Tensor, "rows inner"], b: Float[Tensor, "inner columns"]) -> Float[Tensor, "rows columns"]:
+    """Return a b as the sum of products of at most `SDPA_KEYS` terms, added one after the other."""
+    first, *others = zip(a.split(SDPA_KEYS, 1), b.split(SDPA_KEYS), strict=True)
+    whole = torch.mm(*first)
+    for one, other in others:
+        whole.addmm_(one, other)
     return whole
 
 
