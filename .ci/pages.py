@@ -14,6 +14,7 @@ from generated_parts import ROOT, Pages, stale, write
 
 SCRIPTS = (
     "answers",
+    "attention_speeds",
     "baselines",
     "calibration",
     "canaries",

@@ -13,39 +13,6 @@ from generated_parts import Pages, write
 
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
-TRAINING, ROTATION, QUERY = "training, N 4096", "rotation of q and k against a copy, N 4096", "one query, 4096 cached"
-LONG, MANY, SOME = "ALiBi forward, N 16384", "training, B 16 H 6 N 256", "training, B 8 H 8 N 512"
-# title of each row of the table, and the keys of its ratios in the results
-ATTENTION = {
-    "T5 bias and its gradient, 4096 tokens, in C++": (TRAINING, "t5@native"),
-    "the same without a compiler": (TRAINING, "t5@offset_bias"),
-    "a table of distances, its gradient, without a compiler": (TRAINING, "toeplitz@offset_bias"),
-    "ALiBi forward, 16384 tokens, in C++": (LONG, "alibi@native"),
-    "ALiBi forward, 16384 tokens, without a compiler": (LONG, "alibi@offset_bias"),
-    "T5, 16 texts of 256 tokens, 6 heads, in C++": (MANY, "t5@native"),
-    "T5, 8 texts of 512 tokens, 8 heads, in C++": (SOME, "t5@native"),
-    "memory of training above inputs, 16384 tokens, in C++": ("memory", "t5@native"),
-    "the same memory without a compiler": ("memory", "t5@offset_bias"),
-    **{
-        f"{name} and its gradient, 4096 tokens": (TRAINING, f"{member}@")
-        for name, member in {
-            "FIRE": "fire",
-            "Shaw": "shaw",
-            "Transformer-XL": "transformer_xl",
-            "DeBERTa": "deberta",
-            "CoPE": "cope",
-        }.items()
-    },
-    "rope on q and k, against a copy of both": (ROTATION, "rope@"),
-    "the same by neighbours": (ROTATION, "rope, interleaved@"),
-    "one query, 4096 cached keys, no bias": (QUERY, "none@"),
-    "one query, 4096 cached keys, ALiBi": (QUERY, "alibi@"),
-    "one query, 4096 cached keys, T5": (QUERY, "t5@"),
-    "PyTorch's attention, the T5 bias as a tensor, its gradient": (TRAINING, "sdpa, bias as a tensor, learned"),
-    "x-transformers' relative bias": (TRAINING, "x-transformers, relative bias"),
-    "transformers' T5": (TRAINING, "transformers, T5"),
-    "transformers' Bloom": (TRAINING, "transformers, Bloom"),
-}
 LENGTHS = ("1024", "4096", "16384")
 
 
@@ -64,18 +31,6 @@ def cell(row: dict[str, float]) -> str:
     """Format a ratio with two decimals, and a star if it is above its goal."""
     missed = "goal" in row and row["ratio"] > row["goal"]
     return f"{row['ratio']:.2f}" + (r" \*" if missed else "")
-
-
-def attention(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each measurement, a column for each dtype, and the goals."""
-    rows = [["what", "float32", "bfloat16", "goal"]]
-    for title, (group, member) in ATTENTION.items():
-        found = [results[group][name].get(member) for name in ("float32", "bfloat16")]
-        if not all(found):
-            raise SystemExit(f"the result has no {member!r} in {group!r}; run ./dev bench --save attention")
-        goals = [f"{row['goal']:g}" if "goal" in row else "–" for row in found]
-        rows.append([title, *(cell(row) for row in found), goals[0] if len(set(goals)) == 1 else ", ".join(goals)])
-    return rows
 
 
 def mixers(results: dict[str, Any]) -> list[list[str]]:
@@ -173,7 +128,6 @@ def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) ->
 
 
 TABLES = {
-    "attention": attention,
     "decoder": decoder,
     "generate": generate,
     "lengths": lengths,
@@ -185,7 +139,6 @@ TABLES = {
 }
 # results that are kept apart, and what their tables are called
 KEPT_APART = {
-    "attention": {"attention-avx2": "with AVX2", "attention-intel": "with AMX"},
     "decoder": {"decoder-avx2": "with AVX2"},
     "lengths": {"lengths-uncompiled": "without a compiler"},
 }

@@ -117,11 +117,10 @@ def instructions() -> str:
 
 def suffix() -> str:
     """Return what the name of results ends with, by the kind of processor, so that no kind overwrites another's."""
+    intel = "" if onednn_is_faster() else "-intel"
     if instructions() == "AVX2":
-        return "-set-to-avx2" if torch.cpu.get_capabilities().get("avx512_f") else "-avx2"
-    if has_512_bit_units():
-        return ""
-    return "-zen4" if onednn_is_faster() else "-intel"
+        return f"{intel}-set-to-avx2" if torch.cpu.get_capabilities().get("avx512_f") else f"{intel}-avx2"
+    return intel or ("" if has_512_bit_units() else "-zen4")
 
 
 def groups(quick: bool, goals: Targets) -> list[Group]:

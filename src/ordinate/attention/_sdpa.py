@@ -13,7 +13,11 @@ from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.core.tensors import need_scores
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
+from ordinate.ops.matmul import multiplies_tiles
 from ordinate.ops.sdpa import distrusted_reason, sdpa
+
+# smallest head width, and head width times keys, for which the kernel trains faster in bfloat16 with AMX
+AMX_WIDTH, AMX_NUMBERS = 64, 2**14
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
@@ -100,7 +104,7 @@ def upcasts(call: AttentionCall) -> bool:
     if not on_cpu(call.q) or call.q.dtype.itemsize != 2:
         return False
     # on a CPU, the backward pass of SDPA takes up to three times as long in 16 bits as in float32
-    if any(x.requires_grad for x in (call.q, call.k, call.v)):
+    if any(x.requires_grad for x in (call.q, call.k, call.v)) and not _learns_faster_in_bfloat16(call):
         return True
     # a bias that learns would have to be rounded to 16 bits: beside these, only one without gradient may be float32
     scheme = call.at.scheme
@@ -108,6 +112,13 @@ def upcasts(call: AttentionCall) -> bool:
     if "content_bias" in scheme.hooks and learns:
         return True
     return call.at.bias is not None and call.at.bias.requires_grad
+
+
+def _learns_faster_in_bfloat16(call: AttentionCall) -> bool:
+    """Whether PyTorch trains in bfloat16 as fast as in float32: with AMX, which needs wide heads and long texts."""
+    width, keys = call.q.shape[3], call.where.shape[1]
+    enough = width >= AMX_WIDTH and width * keys >= AMX_NUMBERS
+    return call.q.dtype == torch.bfloat16 and enough and multiplies_tiles()
 
 
 def _concrete_bool(condition: bool) -> bool:

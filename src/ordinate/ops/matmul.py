@@ -45,8 +45,8 @@ def matmul_partial_sums(
     if narrow or a.shape[1] <= longest:
         return matmul_transposed(a, b.t())
     if not takes_onednn(a, b):
-        # with AVX-512 on Intel's processors the sums of BLAS are longer than the tiles of PyTorch's attention
-        return _mm_by_tiles(a, b) if has_wide_vectors() and blas_is_fast() else torch.mm(a, b)
+        # on Intel's processors the sums of BLAS are longer than the tiles of PyTorch's attention
+        return _mm_by_tiles(a, b) if blas_is_fast() else torch.mm(a, b)
     if not has_512_bit_units():
         return torch.mm(a, b)
     pieces = zip(a.split(longest, 1), b.split(longest), strict=True)

@@ -112,7 +112,7 @@ def forward(
     for row, head in itertools.product(*map(range, q.shape[:2])):
         keys, values = (widened(x[row, head // groups]) for x in (k, v))
         queries = reversed_rows(q[row, head])
-        made, cut, log2_table = queries.new_empty(out.shape[2:]), cuts(row, head), table[head] * LOG2E
+        made, cut, log2_table = queries.new_empty(out.shape[2:]), cuts.of(row, head), table[head] * LOG2E
         # the longest block first: its freed memory is reused by all others
         for block in reversed(cut.query_blocks):
             weights, own = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
@@ -149,7 +149,7 @@ def backward(
             queries, upstream = reversed_rows(q[row, head]), reversed_rows(gradient[row, head])
             made, sums = torch.empty_like(queries), None if dt is None else dt[head]
             log2_table = table[head] * LOG2E
-            for block in reversed(cuts(row, head).query_blocks):
+            for block in reversed(cuts.of(row, head).query_blocks):
                 weights, own = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
                 weights.mul_(own.totals.reciprocal_())
                 made[block.reverse] = back.add(block, weights, queries[block.reverse], upstream[block.reverse], sums)
@@ -170,7 +170,7 @@ def dropout_factors(
     wide = torch.promote_types(q.dtype, torch.float32)
     cuts = head_cuts(q, k, table, where, scale)
     for row, head in itertools.product(*map(range, q.shape[:2])):
-        for block in reversed(cuts(row, head).query_blocks):
+        for block in reversed(cuts.of(row, head).query_blocks):
             kept[row, head, block.rows, block.keys] = draw(q.new_empty(block.size, dtype=wide)).flip(0) > 0
     return lambda block: kept[:, :, block.rows, block.keys].to(wide) / (1 - drop.share)
 
@@ -227,21 +227,41 @@ class _Cut(NamedTuple):
         return matmul_partial_sums(weights, values, kept) if self.far else matmul_transposed(weights, values.t())
 
 
-def head_cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Callable[[int, int], _Cut]:
-    """Return a function from sequence and head to the blocks that remain after skipping negligible keys."""
+class HeadCuts(NamedTuple):
+    """Blocks of all heads.
+
+    Args:
+        whole: blocks with all keys that causality and window allow.
+        low: the first key that is not negligible in each block, for each sequence and head; None: none is.
+        high: the end of these keys, likewise.
+    """
+
+    whole: list[QueryBlock]
+    low: list[list[list[int]]] | None = None
+    high: list[list[list[int]]] | None = None
+
+    @property
+    def differ(self) -> bool:
+        """Whether the blocks of some heads have fewer keys than those of others."""
+        return self.low is not None
+
+    def of(self, row: int, head: int) -> _Cut:
+        """Return the blocks of one head."""
+        if self.low is None or self.high is None:
+            return _Cut(self.whole, far=True)
+        ends = zip(self.whole, self.low[row][head], self.high[row][head], strict=True)
+        cut = [block.within(first, stop) for block, first, stop in ends]
+        return _Cut(cut, far=cut[-1].keys == self.whole[-1].keys)
+
+
+def head_cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> HeadCuts:
+    """Return the blocks that remain after skipping negligible keys."""
     found = query_blocks(where, ROWS)
     ranges = relevant_keys(q, k, table, where, scale, ROWS)
     if ranges is None:
-        return lambda row, head: _Cut(found, far=True)
+        return HeadCuts(found)
     # rounded: oneDNN caches a kernel for each size of a product
-    low = (ranges[0] // KEYS * KEYS).tolist()
-    high = (-(-ranges[1] // KEYS) * KEYS).tolist()
-
-    def of(row: int, head: int) -> _Cut:
-        cut = [block.within(*ends) for block, *ends in zip(found, low[row][head], high[row][head], strict=True)]
-        return _Cut(cut, far=cut[-1].keys == found[-1].keys)
-
-    return of
+    return HeadCuts(found, (ranges[0] // KEYS * KEYS).tolist(), (-(-ranges[1] // KEYS) * KEYS).tolist())
 
 
 def _unnormalised_weights(

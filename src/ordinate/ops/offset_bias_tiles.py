@@ -71,7 +71,7 @@ def backward(
             queries, upstream, outputs = (reversed_rows(x[row, head]) for x in (q, gradient, out))
             rows = _Rows.of(queries, upstream, outputs, sums.select(row, head))
             made = torch.empty_like(rows.queries)
-            for block in reversed(cuts(row, head).query_blocks):
+            for block in reversed(cuts.of(row, head).query_blocks):
                 own = _Rows(*(x[block.reverse] for x in rows))
                 made[block.reverse] = back.add(scores, block, own, None if dt is None else dt[head])
             dq[row, head] = made.mul_(scale).flip(0)

@@ -3,7 +3,6 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate import Geometry, attend
 from ordinate.schemes import T5, Deberta, Fire, TransformerXl
@@ -22,12 +21,6 @@ SCHEMES = {
 }
 
 
-def pytorchs(q, k, v, scheme, where):
-    added = [scheme.bias(where), scheme.content_bias(q, k, where)]
-    mask = sum(x for x in added if x is not None).masked_fill(~where.visible[:, None], float("-inf"))
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
 @pytest.mark.extended
 @pytest.mark.parametrize("name", SCHEMES)
 def test_errors_at_long_sequences_are_no_larger_than_those_of_sdpa(name):
@@ -43,7 +36,8 @@ def test_errors_at_long_sequences_are_no_larger_than_those_of_sdpa(name):
     true = exact, *torch.autograd.grad(exact, wide, upstream.double())
     ours, theirs = (
         [((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, true, strict=True)]
-        for out in (attend(*inputs, scheme.at(where), backend=backend), pytorchs(*inputs, scheme, where))
+        for out in (attend(*inputs, scheme.at(where), backend=name) for name in (backend, "sdpa"))
         for found in [(out, *torch.autograd.grad(out, inputs, upstream))]
     )
-    assert max(error / usual for error, usual in zip(ours, theirs, strict=True)) <= 1.0
+    # where both take the same kernel, errors are the same, and their norms are summed in another order
+    assert max(error / usual for error, usual in zip(ours, theirs, strict=True)) <= 1.0 + 1e-9

@@ -5,7 +5,7 @@ import torch
 
 from ordinate import Geometry, attend, explain
 from ordinate.attention.backends import offset_bias
-from ordinate.ops import decay_cutoff, matmul, offset_bias_tiles
+from ordinate.ops import decay_cutoff, matmul, offset_bias_fused, offset_bias_tiles
 from ordinate.ops import offset_bias_attention as blocks
 from ordinate.schemes import T5, Alibi, NoPosition, Rope
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
@@ -29,18 +29,32 @@ def _small(monkeypatch):
     monkeypatch.setattr(blocks, "KEYS", 5)
     monkeypatch.setattr(offset_bias_tiles, "TILE", 4)
     monkeypatch.setattr(offset_bias_tiles, "DIAGONAL", 3)
+    monkeypatch.setattr(offset_bias_fused, "ROWS", 5)
+    monkeypatch.setattr(offset_bias_fused, "LONG_ROWS", 10)
+    monkeypatch.setattr(offset_bias_fused, "LONG", 64)
+    monkeypatch.setattr(offset_bias_fused, "MIN_KEYS", 0)
     monkeypatch.setattr(offset_bias, "MIN_PAIRS", 0)
     monkeypatch.setattr(offset_bias, "sdpa_is_slow", lambda: True)
+    choose(monkeypatch, "rows")
+
+
+ENGINES = ["rows", "tiles", "fused"]
+
+
+def choose(monkeypatch, engine):
+    """Compute whole rows, tiles in the backward pass of float32, or by PyTorch's kernel where it can."""
+    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: engine == "tiles")
+    monkeypatch.setattr(offset_bias_fused, "onednn_is_faster", lambda: engine != "fused")
 
 
 @pytest.fixture
 def tiled(monkeypatch):
     """The backward pass of float32 takes tiles, as on a processor where BLAS is fast."""
-    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: True)
+    choose(monkeypatch, "tiles")
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize("engine", ["plain", "onednn", "onednn with 512-bit units", "tiles"])
+@pytest.mark.parametrize("engine", ["onednn", "onednn with 512-bit units", *ENGINES])
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", SCHEMES)
@@ -49,27 +63,30 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type,
         pytest.skip("this build of PyTorch has no oneDNN")
     monkeypatch.setattr(matmul, "onednn_is_faster", lambda: engine.startswith("onednn"))
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda: engine.startswith("onednn"))
-    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: engine == "tiles")
+    choose(monkeypatch, engine)
     monkeypatch.setattr(matmul, "has_512_bit_units", lambda: engine.endswith("units"))
     where = GEOMETRIES[geometry](17)
     assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, dtype=type))
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize("tiles", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("width", [1, 8, 24])
 @pytest.mark.parametrize("tokens", [5, 63, 129])
-def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width, tiles, monkeypatch):
-    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: tiles)
+def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width, engine, monkeypatch):
+    choose(monkeypatch, engine)
     for geometry, name in (("causal", "none"), ("window", "alibi"), ("left", "t5"), ("cross", "t5")):
         where = GEOMETRIES[geometry](tokens)
         assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, width=width, dtype=torch.float32))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("type", [torch.float64, torch.float32])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_groups_of_heads_share_keys_and_their_gradients(kv_heads, type, tiled):
+def test_groups_of_heads_share_keys_and_their_gradients(kv_heads, type, engine, monkeypatch):
+    choose(monkeypatch, engine)
     where = Geometry.causal(9)
+    assert_agrees("offset_bias", Alibi(heads=4), where, *random_qkv(where, kv_heads=kv_heads, dtype=type))
     assert_agrees("offset_bias", t5(), where, *random_qkv(where, kv_heads=kv_heads, dtype=type))
 
 
@@ -80,8 +97,10 @@ def test_values_may_have_another_width():
     assert_agrees("offset_bias", t5(), where, q, k, v)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("type", [torch.float64, torch.float32])
-def test_queries_without_visible_keys_give_zero_and_no_gradient(type, tiled):
+def test_queries_without_visible_keys_give_zero_and_no_gradient(type, engine, monkeypatch):
+    choose(monkeypatch, engine)
     # twenty queries, five keys, and a window without keys for the last queries
     where = Geometry.full(5, window=3)
     where = Geometry(torch.arange(20)[None, :, None], where.k_pos, window=3, consecutive=True)
@@ -105,9 +124,9 @@ def test_strided_inputs_give_the_same_result():
 
 
 @pytest.mark.parametrize("where", [Geometry.causal(300, cached=20), Geometry.full(320)], ids=str)
-@pytest.mark.parametrize(("type", "tiles"), [*((type, False) for type in TYPES[:3]), (torch.float32, True)])
-def test_keys_of_negligible_weight_are_skipped(type, tiles, where, monkeypatch):
-    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: tiles)
+@pytest.mark.parametrize(("type", "engine"), [*((type, "rows") for type in TYPES[:3]), (torch.float32, "tiles")])
+def test_keys_of_negligible_weight_are_skipped(type, engine, where, monkeypatch):
+    choose(monkeypatch, engine)
     monkeypatch.setattr(blocks, "ROWS", 50)
     monkeypatch.setattr(decay_cutoff, "MIN_KEYS", 0)
     scheme = Alibi(heads=4)
@@ -124,6 +143,29 @@ def test_keys_of_negligible_weight_are_skipped(type, tiles, where, monkeypatch):
     monkeypatch.setattr(decay_cutoff, "SKIPPED_SHARE", 1e4 / torch.finfo(type).eps)
     with pytest.raises(AssertionError, match=r"off by|non-finite"):
         assert_agrees("offset_bias", scheme, where, q, k, v)
+
+
+@pytest.mark.parametrize("where", [Geometry.causal(300, cached=20), Geometry.full(320)], ids=str)
+@pytest.mark.parametrize("type", [torch.float64, torch.float32])
+def test_keys_of_negligible_weight_are_skipped_by_the_fused_kernel(type, where, monkeypatch):
+    choose(monkeypatch, "fused")
+    for module in (blocks, offset_bias_fused):
+        monkeypatch.setattr(module, "ROWS", 50)
+    monkeypatch.setattr(decay_cutoff, "MIN_KEYS", 0)
+    scheme = Alibi(heads=4)
+    q, k, v = random_qkv(where, batch=1, dtype=type)
+    cut = list(offset_bias_fused.parts(q, k, table_of(scheme, where, type), where, 8**-0.5))
+    assert len(cut) == 4
+    assert cut[0].blocks[-1].keys.start >= 50
+    assert_agrees("offset_bias", scheme, where, q, k, v)
+    # a bound that is too tight is detected
+    monkeypatch.setattr(decay_cutoff, "SKIPPED_SHARE", 1e4 / torch.finfo(type).eps)
+    with pytest.raises(AssertionError, match=r"off by|non-finite"):
+        assert_agrees("offset_bias", scheme, where, q, k, v)
+
+
+def table_of(scheme, where, type):
+    return blocks.masked_table(scheme.at(where).offset_table, where, 4, type)
 
 
 def test_a_shifted_diagonal_of_the_gradient_is_detected(monkeypatch):
@@ -201,13 +243,75 @@ def test_keys_with_all_the_weight_leave_no_gradient(tiled, monkeypatch):
     assert (found == 0).all(-1).float().mean() > 0.8
 
 
+def unscaled_sums(forward, *given):
+    out, sums = forward(*given)
+    return out, sums + 0.1
+
+
+def unreversed(backward, *given):
+    to_q, *others = backward(*given)
+    return to_q.flip(2), *others
+
+
+def first_head_only(mask, part, table, where, block):
+    return mask(part, table[:1].expand_as(table), where, block)
+
+
+FUSED_MUTANTS = {
+    unscaled_sums: (offset_bias_fused, "forward"),
+    unreversed: (offset_bias_fused, "backward"),
+    first_head_only: (offset_bias_fused.Part, "mask"),
+}
+
+
+@pytest.mark.parametrize("mutant", FUSED_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_wrong_result_around_the_fused_kernel_is_detected(mutant, monkeypatch):
+    choose(monkeypatch, "fused")
+    owner, name = FUSED_MUTANTS[mutant]
+    usual, where = getattr(owner, name), Geometry.causal(17)
+    monkeypatch.setattr(owner, name, lambda *given: mutant(usual, *given))
+    with pytest.raises(AssertionError, match="off by"):
+        assert_agrees("offset_bias", Alibi(heads=4), where, *random_qkv(where, dtype=torch.float32))
+
+
+def test_the_fused_kernel_is_taken_where_it_is_faster_and_has_the_gradients(monkeypatch):
+    taken = []
+    for name in ("forward", "backward"):
+        usual = getattr(offset_bias_fused, name)
+        monkeypatch.setattr(
+            offset_bias_fused, name, lambda *given, name=name, usual=usual: taken.append(name) or usual(*given)
+        )
+    where = Geometry.causal(9)
+
+    def step(scheme, type, scale=1.0, width=8):
+        taken.clear()
+        q, k, v = random_qkv(where, dtype=type)
+        out = attend(scale * q, k, v[..., :width], scheme.to(type).at(where), backend="offset_bias")
+        out.sum().backward()
+        return list(taken)
+
+    assert step(Alibi(heads=4), torch.float32) == []
+    choose(monkeypatch, "fused")
+    assert step(Alibi(heads=4), torch.float32) == ["forward", "backward"]
+    assert step(Alibi(heads=4), torch.float32, width=4) == []
+    # a log-sum-exp is rounded at its own size
+    assert step(Alibi(heads=4), torch.float32, scale=1e4) == ["forward"]
+    # the kernel has no gradient of the table
+    assert step(t5(), torch.bfloat16) == ["forward"]
+    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: True)
+    assert step(t5(), torch.float32) == []
+    with torch.no_grad():
+        q, k, v = random_qkv(where, dtype=torch.float32)
+        attend(q, k, v, t5().at(where), backend="offset_bias")
+    assert taken == ["forward"]
+
+
 def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
     from benchmarks.attention import timed
     from benchmarks.attention.correctness import is_green
 
     assert timed(["t5@offset_bias", "t5@no such backend"]) == ["t5@offset_bias"]
     is_green.cache_clear()
-    monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: False)
     monkeypatch.setattr(blocks, "_add_diagonals", lambda sums, slope, block: None)
     assert timed(["t5@offset_bias"]) == []
     assert "not timed: t5 by offset_bias: gradient of the scheme" in capsys.readouterr().out

@@ -111,6 +111,26 @@ def test_16_bit_training_on_a_cpu_is_computed_in_float32(type):
         assert 0 < told - copies < 8000 * torch.get_num_threads()
 
 
+def test_bfloat16_training_of_long_texts_is_left_in_bfloat16_with_amx(monkeypatch):
+    function, where = torch.nn.functional.scaled_dot_product_attention, Geometry.causal(16)
+
+    def types(width, type=torch.bfloat16):
+        q, k, v = random_qkv(where, width=width, dtype=type)
+        with mock.patch("ordinate.ops.sdpa.scaled_dot_product_attention", side_effect=function) as spy:
+            attend(q, k, v, NoPosition().at(where), backend="sdpa").sum().backward()
+        return spy.call_args.args[0].dtype
+
+    monkeypatch.setattr(_sdpa, "AMX_WIDTH", 8)
+    monkeypatch.setattr(_sdpa, "AMX_NUMBERS", 16 * 8)
+    monkeypatch.setattr(_sdpa, "multiplies_tiles", lambda: True)
+    assert types(8) == torch.bfloat16
+    assert types(4) == types(8, torch.float16) == torch.float32
+    monkeypatch.setattr(_sdpa, "AMX_NUMBERS", 17 * 8)
+    assert types(8) == torch.float32
+    monkeypatch.setattr(_sdpa, "multiplies_tiles", lambda: False)
+    assert types(64) == torch.float32
+
+
 def test_a_bias_that_learns_beside_16_bit_inputs_without_gradients_is_not_rounded():
     where = Geometry.full(40)
     q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.bfloat16))

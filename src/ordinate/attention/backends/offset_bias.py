@@ -14,7 +14,7 @@ from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import OffsetTable, Outputs
-from ordinate.ops import offset_bias_attention, offset_bias_tiles
+from ordinate.ops import offset_bias_attention, offset_bias_fused, offset_bias_tiles
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
 
@@ -73,13 +73,38 @@ class OffsetBias(Backend):
         table = self._table(call)
         seed = int(torch.randint(2**62, (), device="cpu")) if call.dropout else 0
         drop = offset_bias_attention.Dropout(call.dropout, seed) if call.dropout else None
-        return _Tiles.apply(call.q, call.k, call.v, table, call.where, call.scale, drop)
+        inputs = call.q, call.k, call.v, table, call.where, call.scale
+        return _Fused.apply(*inputs) if _is_fused(call, table) else _Tiles.apply(*inputs, drop)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """What is held while two heads are computed, or while keys are looked for that can be left out.
+        """What is held while two heads, or a block of a part, are computed, or while negligible keys are looked for.
 
-        It computes two heads, with the tables of all heads, and looks for these keys.
+        It computes these, with the tables of all heads, and looks for these keys.
         """
+        # placed again, so that the table is made
+        fresh = changed(call, at=call.at.block(slice(None)))
+        if _is_fused(call, self._table(fresh)):
+            return self._fused_workspace(fresh)
+        return self._tiled_workspace(fresh)
+
+    def _fused_workspace(self, call: AttentionCall) -> int:
+        setting = call.where, call.scale
+
+        def part(table: OffsetTable) -> offset_bias_fused.Part:
+            return offset_bias_fused.largest_part(call.q, call.k, table, *setting)
+
+        def one_block() -> Outputs:
+            table = self._table(changed(call, at=call.at.block(slice(None))))
+            with torch.no_grad():
+                # looked for when the output is there
+                some = (part(table) for _ in range(1))
+                return offset_bias_fused.forward((call.q, call.k, call.v, table), *setting, some)[0]
+
+        with torch.no_grad():
+            rows, _ = part(self._table(call)).blocks[0].size
+        return run_workspace(one_block, rows)
+
+    def _tiled_workspace(self, call: AttentionCall) -> int:
         # of one key head, or two
         asked = max(2, call.groups) if call.k.shape[1] > 1 else call.groups
         sizes = asked, asked // call.groups, asked // call.groups
@@ -109,6 +134,38 @@ class OffsetBias(Backend):
     def _table(self, call: AttentionCall) -> OffsetTable:
         wide = torch.promote_types(call.q.dtype, torch.float32)
         return offset_bias_attention.masked_table(call.at.offset_table, call.where, call.q.shape[1], wide)
+
+
+def _is_fused(call: AttentionCall, table: OffsetTable) -> bool:
+    """Whether PyTorch's fused kernel is faster, which has no dropout and no gradient of the table."""
+    learned = torch.is_grad_enabled() and table.requires_grad
+    if call.dropout or (learned and offset_bias_tiles.is_faster(call.q)):
+        return False
+    return offset_bias_fused.is_faster(call.q, call.v)
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, where: Geometry, scale: float) -> Tensor:
+        ctx.set_materialize_grads(False)
+        out, sums = offset_bias_fused.forward((q, k, v, table), where, scale)
+        ctx.save_for_backward(q, k, v, table, *(() if ctx.needs_input_grad[3] else (out, sums)))
+        ctx.where, ctx.scale = where, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        q, k, v, table, *results = ctx.saved_tensors
+        inputs, setting = (q, k, v, table), (ctx.where, ctx.scale)
+
+        def fast(gradient: Tensor) -> tuple[Tensor | None, ...]:
+            # the kernel has no gradient of the table
+            if not results or not offset_bias_fused.is_accurate(results[1]):
+                return offset_bias_attention.backward(gradient, inputs, *setting, ctx.needs_input_grad[3])
+            out, sums = results
+            return *offset_bias_fused.backward(gradient, inputs, (out, sums), *setting), None
+
+        return *gradients(fast, table_formula(TableCall(*setting)), inputs, grad_outputs), None, None
 
 
 class _Tiles(torch.autograd.Function):

@@ -1,0 +1,171 @@
+"""Attention with a bias by offset by PyTorch's fused kernel for CPUs, in blocks of queries: O(n) memory.
+
+The kernel reads its mask by strides. As in `ordinate.ops.offset_bias_attention`, the rows of a block are in reverse
+order, and the mask is a view of the table with strides (1, 1): no bias of queries x keys is materialised, and keys
+that causality or a window hide from a whole block are not read.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Keys, LogSumExp, OffsetTable, Outputs, Queries, Values
+from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
+from ordinate.ops.matmul import gradient_type, onednn_is_faster
+from ordinate.ops.offset_bias_attention import ROWS, head_cuts
+
+# queries of a block in long texts: from this number on the kernel takes more of them at a time
+LONG_ROWS, LONG = 768, 4096
+# with fewer keys, looking for those that could be left out takes as long as they do
+MIN_KEYS = 3072
+# largest log-sum-exp for which weights are computed from it: it is rounded at its own size
+MAX_LOG_SUM_EXP = 256.0
+
+
+def is_faster(q: Queries, v: Values) -> bool:
+    """Whether the kernel is faster than matrix products and a softmax here: where PyTorch's BLAS is, as on Intel's.
+
+    The kernel has no values of another width than that of the keys.
+    """
+    known = hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
+    return known and not onednn_is_faster() and q.shape[3] == v.shape[3]
+
+
+def is_accurate(sums: LogSumExp) -> bool:
+    """Whether gradients may be computed from these."""
+    return bool(sums.abs().amax() <= MAX_LOG_SUM_EXP)
+
+
+class Part(NamedTuple):
+    """Heads whose blocks have the same keys.
+
+    Args:
+        rows: sequences.
+        heads: query heads.
+        shared: key heads.
+        blocks: blocks of queries with their keys.
+        type: dtype of the operands.
+    """
+
+    rows: slice
+    heads: slice
+    shared: slice
+    blocks: list[QueryBlock]
+    type: torch.dtype
+
+    def of_queries(self, x: Tensor) -> Tensor:
+        """Return a view of what belongs to the query heads."""
+        return x[self.rows, self.heads]
+
+    def of_keys(self, x: Tensor) -> Tensor:
+        """Return a view of what belongs to the key heads."""
+        return x[self.rows, self.shared]
+
+    def operands(self, *inputs: Tensor) -> list[Tensor]:
+        """Return keys and values for the products."""
+        return [self.of_keys(x).to(self.type) for x in inputs]
+
+    def mask(self, table: OffsetTable, where: Geometry, block: QueryBlock) -> Float[Tensor, "1 heads rows keys"]:
+        """Return the bias of a block, -inf where a pair is masked: a view, but for packed or padded texts."""
+        own, first = table[self.heads], block.first
+        bias = own.as_strided((1, len(own), *block.size), (0, own.stride(0), 1, 1), own.storage_offset() + first)
+        if where.q_document is None:
+            return bias
+        visible = where.block(block.rows, block.keys).visible
+        return bias.masked_fill(~visible[min(self.rows.start, len(visible) - 1)].flip(0), float("-inf"))
+
+
+def parts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Iterator[Part]:
+    """Yield parts that can be computed at once; those of packed texts, and converted ones, hold one sequence."""
+    (batch, heads), shared = q.shape[:2], k.shape[1]
+    type, keys = gradient_type(q.dtype), where.shape[1]
+    cuts = None if keys < MIN_KEYS else head_cuts(q, k, table, where, scale)
+    if cuts is None or not cuts.differ:
+        blocks = query_blocks(where, LONG_ROWS if keys >= LONG and where.window is None else ROWS)
+        size = batch if where.q_document is None and type == q.dtype else 1
+        for row in range(0, batch, size):
+            yield Part(slice(row, row + size), slice(heads), slice(shared), blocks, type)
+        return
+    for row, head in itertools.product(range(batch), range(heads)):
+        group = head * shared // heads
+        own = slice(row, row + 1), slice(head, head + 1), slice(group, group + 1)
+        yield Part(*own, cuts.of(row, head).query_blocks, type)
+
+
+def largest_part(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Part:
+    """Return one block of a part: while it is computed, as much is held as during the whole."""
+    part = next(parts(q, k, table, where, scale))
+    return part._replace(blocks=largest_blocks(part.blocks)[:1])
+
+
+def forward(
+    inputs: tuple[Queries, Keys, Values, OffsetTable], where: Geometry, scale: float, some: Iterable[Part] = ()
+) -> tuple[Outputs, LogSumExp]:
+    """Return softmax(q k^T scale + table) v over visible pairs, and the log-sum-exp of each query's scores.
+
+    Both are 0 for fully masked queries.
+
+    Args:
+        inputs: queries, keys, values, and the bias by offset of each head, -inf where causal mask or window apply.
+        where: the geometry.
+        scale: multiplies q.k.
+        some: parts to compute; by default all.
+    """
+    q, k, v, table = inputs
+    out, sums = torch.empty_like(q), table.new_empty(q.shape[:3])
+    for part in some or parts(q, k, table, where, scale):
+        queries, (keys, values) = part.of_queries(q).to(part.type).flip(2), part.operands(k, v)
+        made, logs = torch.empty_like(queries), sums.new_empty(queries.shape[:3])
+        for block in part.blocks:
+            own = queries[:, :, block.reverse], keys[:, :, block.keys], values[:, :, block.keys]
+            made[:, :, block.reverse], logs[:, :, block.reverse] = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                    *own, attn_mask=part.mask(table, where, block), scale=scale
+                )
+            )
+        part.of_queries(out)[:], part.of_queries(sums)[:] = made.flip(2), logs.flip(2)
+    return out, sums
+
+
+def backward(
+    gradient: Outputs,
+    inputs: tuple[Queries, Keys, Values, OffsetTable],
+    results: tuple[Outputs, LogSumExp],
+    where: Geometry,
+    scale: float,
+) -> tuple[Queries, Keys, Values]:
+    """Return the gradients of q, k and v; the kernel has none of its mask.
+
+    Args:
+        gradient: that of the output.
+        inputs: queries, keys, values and table.
+        results: what the forward pass returned.
+        where: the geometry.
+        scale: multiplies q.k.
+    """
+    q, k, v, table = inputs
+    to_q, to_k, to_v = torch.empty_like(q), *(torch.zeros_like(x, dtype=table.dtype) for x in (k, v))
+    for part in parts(q, k, table, where, scale):
+        upstream, queries, out = (part.of_queries(x).to(part.type).flip(2) for x in (gradient, q, results[0]))
+        made, logs, (keys, values) = (
+            torch.empty_like(queries),
+            part.of_queries(results[1]).flip(2),
+            part.operands(k, v),
+        )
+        for block in part.blocks:
+            up, asked, kept, log = (x[:, :, block.reverse] for x in (upstream, queries, out, logs))
+            read = keys[:, :, block.keys], values[:, :, block.keys]
+            made[:, :, block.reverse], of_keys, of_values = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                    up, asked, *read, kept, log, 0.0, False, attn_mask=part.mask(table, where, block), scale=scale
+                )
+            )
+            part.of_keys(to_k)[:, :, block.keys] += of_keys
+            part.of_keys(to_v)[:, :, block.keys] += of_values
+        part.of_queries(to_q)[:] = made.flip(2)
+    return to_q, to_k.to(k.dtype), to_v.to(v.dtype)
