@@ -19,7 +19,8 @@ from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
 from ordinate.ops.matmul import gradient_type, onednn_is_faster
 from ordinate.ops.offset_bias_attention import ROWS, head_cuts
 
-# queries of a block in long texts: from this number on the kernel takes more of them at a time
+# queries of a block where few keys are hidden: from this number on the kernel takes more of them at a time; and the
+# number of keys from which on few are hidden by causality
 LONG_ROWS, LONG = 768, 4096
 # with fewer keys, looking for those that could be left out takes as long as they do
 MIN_KEYS = 3072
@@ -86,7 +87,8 @@ def parts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float
     type, keys = gradient_type(q.dtype), where.shape[1]
     cuts = None if keys < MIN_KEYS else head_cuts(q, k, table, where, scale)
     if cuts is None or not cuts.differ:
-        blocks = query_blocks(where, LONG_ROWS if keys >= LONG and where.window is None else ROWS)
+        few = where.window is None and (keys >= LONG or not where.is_causal)
+        blocks = query_blocks(where, LONG_ROWS if few else ROWS)
         size = batch if where.q_document is None and type == q.dtype else 1
         for row in range(0, batch, size):
             yield Part(slice(row, row + size), slice(heads), slice(shared), blocks, type)
