@@ -5,7 +5,7 @@ from ordinate import Geometry, attend
 from ordinate.attention._attend import explain
 from ordinate.attention._backend import ScoreOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AcrossHeadsNorm
+from ordinate.mixers._projections import AcrossHeadsNorm, PerHeadLayerNorm
 from ordinate.models.multi_head_attention import AttentionOptions, MultiHeadAttention
 from ordinate.schemes import T5, Alibi, Learned, NoPosition, Rope, Sum
 from ordinate.testing.backend import GEOMETRIES, random_qkv
@@ -15,6 +15,8 @@ VARIANTS = {
     "bias": AttentionOptions(bias=True),
     "norms": AttentionOptions(qk_norm=True),
     "norms of all heads": AttentionOptions(qk_norm=True, qk_norm_across=True, norm_eps=1e-3),
+    "layer norms": AttentionOptions(qk_norm=True, qk_norm_kind="layer", norm_eps=1e-3),
+    "norms of each head": AttentionOptions(qk_norm=True, qk_norm_kind="layer_per_head", norm_eps=1e-3),
     "cap": AttentionOptions(softcap=2.0),
     "sinks": AttentionOptions(sinks=True),
     "narrow": AttentionOptions(head_width=6, scale=0.3),
@@ -42,6 +44,19 @@ def tokens(count, batch=2):
     return torch.randn(batch, count, 32, dtype=torch.float64)
 
 
+def normed(y, norm):
+    """Queries or keys, normalised one head and one token at a time if it is by LayerNorm."""
+    if not isinstance(norm, torch.nn.LayerNorm | PerHeadLayerNorm):
+        return norm(y)
+    out = torch.zeros_like(y)
+    for b, h, i in torch.cartesian_prod(*map(torch.arange, y.shape[:3])):
+        x = y[b, h, i] - y[b, h, i].mean()
+        x = x / (x.square().mean() + 1e-3).sqrt()
+        shared = isinstance(norm, torch.nn.LayerNorm)
+        out[b, h, i] = x * norm.weight + norm.bias if shared else x * norm.weight[h]
+    return out
+
+
 def looped(module, x, context, where):
     """The module by the formula, one head and one query at a time."""
     d, marks = module.head_width, module.scheme
@@ -59,7 +74,7 @@ def looped(module, x, context, where):
         projected = [*rows, projected[2]]
     q, k, v = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected)
     if not isinstance(module.q_norm, AcrossHeadsNorm):
-        q, k = module.q_norm(q), module.k_norm(k)
+        q, k = normed(q, module.q_norm), normed(k, module.k_norm)
     q, k = marks.encode_query(q, where.q_pos), marks.encode_key(k, where.k_pos)
     bias, out = marks.bias(where), []
     for h in range(4):
@@ -216,6 +231,12 @@ def test_half_precision_follows_autocast():
         (lambda: AttentionOptions(softcap=0.0), "softcap must be above zero"),
         (lambda: AttentionOptions(clip_qkv=0.0), "clip_qkv must be above zero"),
         (lambda: AttentionOptions(qk_norm_across=True), "qk_norm_across has an effect only with qk_norm; got"),
+        (lambda: AttentionOptions(qk_norm_kind="layer"), "qk_norm_kind has an effect only with qk_norm; got"),
+        (lambda: AttentionOptions(qk_norm=True, qk_norm_kind="lay"), "no qk_norm_kind is named 'lay'; .*'layer'"),
+        (
+            lambda: AttentionOptions(qk_norm=True, qk_norm_across=True, qk_norm_kind="layer"),
+            "qk_norm_across needs qk_norm_kind='rms'; got 'layer'; leave one of them out",
+        ),
         (lambda: AttentionOptions(head_width=-1), "head_width must be above zero"),
         (lambda: AttentionOptions(scale=float("inf")), "scale must be finite"),
         (lambda: ScoreOptions(softcap=-1.0), "softcap must be above zero"),

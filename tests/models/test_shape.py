@@ -3,7 +3,9 @@ import torch
 
 from ordinate import Decoder, Geometry, Shape
 from ordinate.models.block import BLOCK_CLASSES
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED
+from ordinate.models.vision import VisionShape
 
 
 def build(**choices):
@@ -112,6 +114,46 @@ def test_the_bias_of_the_second_layer_of_a_feed_forward_may_be_left_out():
     inner = model.blocks[1].feedforward
     assert inner.widen.bias.shape == (64,)
     assert inner.narrow.bias is None
+
+
+@torch.no_grad()
+def test_nonparametric_norms_have_no_parameters():
+    model, layer = build(norm="nonparametric", norm_eps=1e-3), build(norm="layer", norm_eps=1e-3)
+    assert not [name for name, _ in model.named_parameters() if "norm" in name]
+    layer.load_state_dict(model.state_dict(), strict=False)
+    assert torch.equal(model(ids(1, 4)), layer(ids(1, 4)))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("scheme", ["learned", "rope", "concatenated:position_width=4"])
+@torch.no_grad()
+def test_a_narrow_token_table_is_widened_before_positions_and_final_states_narrowed(scheme, tied):
+    model = build(embedding_width=6, scheme=scheme, tie_embeddings=tied, embedding_scale=2.0)
+    wide = build(scheme=scheme, tie_embeddings=False, embedding_scale=2.0)
+    state, narrow = model.state_dict(), model.narrow_states.weight
+    table, head = state["tokens.weight"], model.tokens.weight if tied else model.head.weight
+    appended = model.first_scheme.appended_width
+    assert table.shape == (11, 6 - appended)
+    kept = {name: value for name, value in state.items() if name in wide.state_dict()}
+    widened = table @ model.widen_embeddings.weight.T
+    product = head @ narrow[: head.shape[1]]
+    wide.load_state_dict(kept | {"tokens.weight": widened, "head.weight": product})
+    assert torch.allclose(model(ids(2, 5)), wide(ids(2, 5)), atol=1e-12)
+    assert torch.allclose(model.hidden_states(ids(2, 5)), wide.hidden_states(ids(2, 5)) @ narrow.T, atol=1e-12)
+
+
+def test_other_models_have_no_narrow_token_table():
+    sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2, "embedding_width": 6}
+    with pytest.raises(
+        ValueError, match="the token table of an encoder-decoder has its width; got embedding_width=6"
+    ):
+        EncoderDecoderShape(**sizes)
+    with pytest.raises(ValueError, match=r"which a vision model does not have; got 1, 0\.02 and 6; leave them out"):
+        VisionShape(**sizes)
+    with pytest.raises(ValueError, match="embedding_width must be above zero; got 0"):
+        build(embedding_width=0)
+    with pytest.raises(ValueError, match="must leave columns beside the 4 that the scheme appends; got 4; give more"):
+        build(embedding_width=4, scheme="concatenated:position_width=4")
 
 
 def test_token_vectors_may_be_normed():

@@ -5,13 +5,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.explorer.packing import SCALES, PackedModel
 from ordinate.explorer.rounding import is_rounded, round_rows
-from ordinate.mixers._projections import AcrossHeadsNorm
 from ordinate.mixers.softmax import Softmax
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
@@ -47,6 +46,8 @@ READ_OPTIONS |= {"rotary_dim", "layout", "spectrum"}
 # what the page's forward pass has; a model of other settings is refused
 SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "head": ("next_token",),
+    "norm": ("rms", "layer"),
+    "embedding_width": (None,),
     "norm_position": ("pre", "parallel", "shared"),
     "feedforward": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"),
     "layer_scale": (None,),
@@ -79,12 +80,12 @@ def check_model(model: Backbone) -> None:
 
 
 def _check_mixers(model: Backbone) -> None:
-    """Raise unless all layers have softmax attention, without caps, sinks, clips and norms across heads."""
+    """Raise unless all layers have softmax attention, without caps, sinks, clips and other norms than RMSNorm."""
     for block in model.blocks:
         mixer: Any = block.mixer
         plain = type(mixer) is Softmax and (mixer.softcap, mixer.sinks, mixer.clip_qkv) == (None, None, None)
-        plain = plain and not isinstance(mixer.q_norm, AcrossHeadsNorm)
-        must = "the explorer runs softmax attention without softcap, sinks, clip_qkv and qk_norm_across"
+        plain = plain and type(mixer.q_norm) in (nn.Identity, nn.RMSNorm)
+        must = "the explorer runs softmax attention without softcap, sinks, clip_qkv, qk_norm_kind and qk_norm_across"
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
 
 

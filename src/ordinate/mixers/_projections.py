@@ -1,8 +1,8 @@
 """Multi-head query, key, value and output projections, and the base class of attention mixers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -10,13 +10,16 @@ from torch import nn
 from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
-from ordinate.core.checks import need, need_fraction, need_positive, need_type
+from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_type
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import KVCache, Mixer, check_heads
 from ordinate.ops.linear_layer import Linear, linear, weight_and_bias
 from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
+
+QKNorm = Literal["rms", "layer", "layer_per_head"]
+"""Kind of norm of queries and keys."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,9 @@ class AttentionOptions:
         scale: factor of the dot products of queries and keys; None: 1 / sqrt(head_width).
         bias: whether the query, key, value and output projections have biases (GPT-2, gpt-oss).
         out_bias: whether the output projection has one; None: as `bias` (Qwen2 has none there).
-        qk_norm: whether queries and keys of each head are RMS-normalised before positions are encoded (Qwen3).
+        qk_norm: whether queries and keys of each head are normalised before positions are encoded (Qwen3).
+        qk_norm_kind: that norm: `rms`; `layer`: LayerNorm with a bias (Phi); `layer_per_head`: LayerNorm without a
+            bias, with weights of its own for each head (StableLM).
         qk_norm_across: whether that norm is one of the channels of all heads together (OLMo 2).
         norm_eps: epsilon of that norm.
         softcap: logit soft-capping, scores become softcap tanh(score / softcap) (Gemma 2); None: no capping.
@@ -43,6 +48,7 @@ class AttentionOptions:
     bias: bool = False
     out_bias: bool | None = None
     qk_norm: bool = False
+    qk_norm_kind: QKNorm = "rms"
     qk_norm_across: bool = False
     norm_eps: float = 1e-6
     softcap: float | None = None
@@ -54,15 +60,23 @@ class AttentionOptions:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
-        must = "qk_norm_across has an effect only with qk_norm"
-        need(self.qk_norm or not self.qk_norm_across, must, "got qk_norm=False", "give qk_norm=True too")
+        need_known("qk_norm_kind", self.qk_norm_kind, QK_NORMS)
+        for name, plain in (
+            ("qk_norm_across", not self.qk_norm_across),
+            ("qk_norm_kind", self.qk_norm_kind == "rms"),
+        ):
+            must = f"{name} has an effect only with qk_norm"
+            need(self.qk_norm or plain, must, "got qk_norm=False", "give qk_norm=True too")
+        must, came = "qk_norm_across needs qk_norm_kind='rms'", f"got {self.qk_norm_kind!r}"
+        need(not self.qk_norm_across or self.qk_norm_kind == "rms", must, came, "leave one of them out")
 
     def qk_norms(self, head_width: int, heads: int, kv_heads: int) -> Sequence[nn.Module]:
         """Build the norms of queries and of keys."""
         if not self.qk_norm:
             return nn.Identity(), nn.Identity()
         if not self.qk_norm_across:
-            return [nn.RMSNorm(head_width, eps=self.norm_eps) for _ in range(2)]
+            make = QK_NORMS[self.qk_norm_kind]
+            return [make(head_width, count, self.norm_eps) for count in (heads, kv_heads)]
         return [AcrossHeadsNorm(head_width * count, eps=self.norm_eps) for count in (heads, kv_heads)]
 
 
@@ -73,6 +87,32 @@ class AcrossHeadsNorm(nn.RMSNorm):
         """Return the normalised queries or keys."""
         rows = x.transpose(1, 2)
         return super().forward(rows.flatten(2)).unflatten(2, rows.shape[2:]).transpose(1, 2)
+
+
+class PerHeadLayerNorm(nn.Module):
+    """LayerNorm of queries or keys without a bias, with weights of its own for each head (StableLM).
+
+    Args:
+        head_width: channels of a head.
+        heads: number of heads.
+        eps: epsilon of the norm.
+    """
+
+    def __init__(self, head_width: int, heads: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(heads, head_width)), eps
+
+    def forward(self, x: Queries) -> Queries:
+        """Return the normalised queries or keys."""
+        return nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight[:, None]
+
+
+QK_NORMS: Mapping[QKNorm, Callable[[int, int, float], nn.Module]] = {
+    "rms": lambda head_width, heads, eps: nn.RMSNorm(head_width, eps=eps),
+    "layer": lambda head_width, heads, eps: nn.LayerNorm(head_width, eps=eps),
+    "layer_per_head": PerHeadLayerNorm,
+}
+"""What makes the norm of each kind, from the channels of a head, the number of heads, and epsilon."""
 
 
 def zero_at_padding(x: Tokens, where: Geometry) -> Tokens:

@@ -151,7 +151,10 @@ class Backbone(LayerStack):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
-        self.tokens = nn.Embedding(shape.vocabulary, shape.table_width - self.first_scheme.appended_width)
+        columns, appended = shape.table_width, self.first_scheme.appended_width
+        must = f"embedding_width must leave columns beside the {appended} that the scheme appends"
+        need(columns > appended, must, f"got {columns}", "give more")
+        self.tokens = nn.Embedding(shape.vocabulary, columns - appended)
 
     def embed_tokens(self, ids: Ids) -> Tokens:
         """Token embeddings, without position embeddings."""

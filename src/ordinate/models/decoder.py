@@ -22,8 +22,10 @@ from ordinate.ops.linear_layer import Linear, linear
 class Decoder(Backbone, SavedModel):
     """Decoder-only (causal) language model: next-token logits at each position; or classes of texts or tokens.
 
-        x = embedding_scale * table[ids], with position embeddings if the scheme has any;  layers of Block;
-        logits = norm(x) W
+        x = P (embedding_scale * table[ids]), with position embeddings if the scheme has any;  layers of Block;
+        logits = Q norm(x) W
+
+    P and Q are the identity, or linear maps from `embedding_width` columns and back.
 
     With `head="classes"` the logits are those of the last token of each text (a reward model has one class), with
     `token_classes` those of each token, with `spans` those of the ends of an answer.
@@ -43,9 +45,13 @@ class Decoder(Backbone, SavedModel):
         for block in self.blocks:
             cast(Block, block).mixer.check_causal()
         own, biased = shape.head == "next_token" and not shape.tie_embeddings, "head" in shape.bias
-        self.head = Linear(shape.width, shape.vocabulary, bias=biased) if own else None
+        narrow, wide, appended = shape.table_width, shape.width, self.first_scheme.appended_width
+        same = narrow == wide
+        self.widen_embeddings = None if same else Linear(narrow - appended, wide - appended, bias=False)
+        self.narrow_states = None if same else Linear(wide, narrow, bias=False)
+        self.head = Linear(narrow, shape.vocabulary, bias=biased) if own else None
         count = class_count(shape.head, shape.labels)
-        self.classes = nn.Linear(shape.width, count, bias=biased) if count else None
+        self.classes = nn.Linear(narrow, count, bias=biased) if count else None
         self.initialise(seed)
 
     def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
@@ -65,7 +71,7 @@ class Decoder(Backbone, SavedModel):
         return self._logits(self.hidden_states(ids, where, cache)[:, -1:])[:, 0]
 
     def hidden_states(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Tokens:
-        """Final hidden state of each token, the input of the output head."""
+        """Final hidden state of each token, the input of the output head: of `embedding_width` columns if given."""
         self.check_ids(ids)
         if not isinstance(cache, Cache | None):
             raise TypeError(f"cache must be a Cache; got {type(cache).__name__}; start with Cache()")
@@ -78,7 +84,12 @@ class Decoder(Backbone, SavedModel):
         x, states = self.run_layers(placed[0].embed(self.embed_tokens(ids)), placed, before)
         if cache is not None:
             cache.states, cache.where = states, seen
-        return x
+        return x if self.narrow_states is None else self.narrow_states(x)
+
+    def embed_tokens(self, ids: Ids) -> Tokens:
+        """Token embeddings, without position embeddings."""
+        x = super().embed_tokens(ids)
+        return x if self.widen_embeddings is None else self.widen_embeddings(x)
 
     def class_logits(self, ids: Ids, where: Geometry | None = None) -> Float[Tensor, "b *tokens classes"]:
         """Class logits of each text, read from its last token, or of each token.

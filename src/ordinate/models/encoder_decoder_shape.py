@@ -91,6 +91,11 @@ class EncoderDecoderShape(Shape):
         )
         self._check_generation()
         need(self.blocks == "plain", "an encoder-decoder needs plain blocks", f"got {self.blocks!r}", "leave it out")
+        must, came = (
+            "the token table of an encoder-decoder has its width",
+            f"got embedding_width={self.embedding_width}",
+        )
+        need(self.table_width == self.width, must, came, "leave it out")
         need("head" not in self.bias, "the head bias is set by logit_bias", "got bias='head'", "give logit_bias=True")
 
     def _check_generation(self) -> None:

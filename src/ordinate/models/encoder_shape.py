@@ -1,10 +1,10 @@
 """Hyperparameters of an encoder."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from ordinate.core.checks import need, need_known, need_positive, need_whole
+from ordinate.core.checks import need, need_known
 from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.block import Block
 from ordinate.models.convolution import ConvolvedBlock, TokenConvolution
@@ -19,8 +19,6 @@ class EncoderShape(Shape):
     Args:
         tie_embeddings: whether the logits of masked tokens have the weights of the token table.
         token_types: number of token types (segments, such as first and second sentence); 0: no token type embeddings.
-        embedding_width: columns of the tables of tokens and token types, which a linear map takes to `width`
-            (DeBERTa); None: `width`. A scheme that adds to token embeddings needs this width: `learned:width=128`.
         causal: whether tokens attend to themselves and earlier ones only (BERT as a decoder).
         convolution: tokens that a convolution beside the first layer reads (DeBERTa), an odd number; 0: none.
         convolution_groups: groups of columns that the convolution takes together, see `torch.nn.Conv1d`.
@@ -44,7 +42,6 @@ class EncoderShape(Shape):
     """
 
     token_types: int = 0
-    embedding_width: int | None = None
     causal: bool = False
     convolution: int = 0
     convolution_groups: int = 1
@@ -67,9 +64,6 @@ class EncoderShape(Shape):
             f"got {self.token_types}",
             "give the number of token types",
         )
-        if self.embedding_width is not None:
-            need_whole("embedding_width", self.embedding_width)
-            need_positive("embedding_width", self.embedding_width)
         self._check_convolution()
         need(
             self.padding is None or 0 <= self.padding < self.vocabulary,
@@ -77,16 +71,6 @@ class EncoderShape(Shape):
             f"got {self.padding}",
             "give the one of the tokenizer",
         )
-
-    def with_defaults(self) -> "EncoderShape":
-        """Return a copy with all defaults filled in."""
-        full = super().with_defaults()
-        return replace(full, embedding_width=None if self.table_width == self.width else self.embedding_width)
-
-    @property
-    def table_width(self) -> int:
-        """Columns of the token table."""
-        return self.width if self.embedding_width is None else self.embedding_width
 
     def block_class(self, layer: int) -> Callable[..., Block]:
         """Return what makes a layer: the first one may have a convolution beside it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar, get_origin, get_type_hints
 
 from torch import nn
@@ -31,9 +32,13 @@ from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
-Norm = Literal["rms", "layer"]
+Norm = Literal["rms", "layer", "nonparametric"]
 BiasLocation = Literal["norm", "feedforward", "feedforward_in", "head"]
-NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
+NORMS: dict[Norm, Callable[..., nn.Module]] = {
+    "rms": RMSNorm,
+    "layer": nn.LayerNorm,
+    "nonparametric": partial(nn.LayerNorm, elementwise_affine=False),
+}
 BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "feedforward_in", "head")
 # standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
@@ -72,7 +77,7 @@ class Shape:
         sliding_windows: sliding window of each layer, including the token itself; cycled over the layers; None: no
             window [tokens].
         max_length: longest input that schemes with a table must support [tokens].
-        norm: `rms` or `layer`.
+        norm: `rms` or `layer`; `nonparametric`: LayerNorm without weights and biases (OLMo).
         norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
         norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
             (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
@@ -94,6 +99,9 @@ class Shape:
             table is `table_std`. Schemes that add to the token embeddings get it as `scale`.
         logit_scale: factor of the final hidden states before the output head; width^(-1/2) in T5.
         embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
+        embedding_width: columns of the token table; None: `width`. Otherwise a linear map takes token embeddings to
+            `width`. In a decoder positions are added after it, and another one takes final hidden states back (OPT);
+            in an encoder before it (DeBERTa): a scheme that adds to them needs this width, `learned:width=128`.
         layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
         blocks: `plain`, or `reversible`: the backward pass recomputes activations, see `run_reversible`.
@@ -130,6 +138,7 @@ class Shape:
     embedding_std: float = INITIAL_STD
     logit_scale: float = 1.0
     embedding_norm: bool = False
+    embedding_width: int | None = None
     layer_scale: float | None = None
     first_norm: bool = True
     blocks: BlockKind = "plain"
@@ -176,7 +185,7 @@ class Shape:
     @property
     def table_width(self) -> int:
         """Columns of the token table, those that a scheme appends included."""
-        return self.width
+        return self.width if self.embedding_width is None else self.embedding_width
 
     @property
     def table_std(self) -> float:
@@ -230,6 +239,7 @@ class Shape:
             head_width=None if usual else self.head_width,
             hidden=self.hidden_width,
             sliding_windows=tuple(self.layer_windows),
+            embedding_width=None if self.table_width == self.width else self.embedding_width,
         )
 
     def _mixer(self, spec: MixerSpec, layer: int) -> Mixer[Any]:
@@ -246,7 +256,8 @@ class Shape:
         """Build a norm for this number of columns."""
         if self.norm == "rms":
             return RMSNorm(width, eps=self.norm_eps)
-        return nn.LayerNorm(width, eps=1e-5 if self.norm_eps is None else self.norm_eps, bias="norm" in self.bias)
+        eps, learned = 1e-5 if self.norm_eps is None else self.norm_eps, self.norm == "layer"
+        return nn.LayerNorm(width, eps=eps, elementwise_affine=learned, bias="norm" in self.bias)
 
     def make_cross_attention(self, layer: int) -> AttentionMixer | None:
         """Build the cross-attention mixer of a layer; None: no cross-attention."""
@@ -281,6 +292,9 @@ class Shape:
         for name in ("hidden", "head_width", "layer_scale", "embedding_scale", "embedding_std", "logit_scale"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
+        if self.embedding_width is not None:
+            need_whole("embedding_width", self.embedding_width)
+            need_positive("embedding_width", self.embedding_width)
         if self.norm_eps is not None:
             need_fraction("norm_eps", self.norm_eps)
         need(

@@ -78,9 +78,9 @@ class VisionShape(Shape):
             "leave it out",
         )
         need(
-            self.embedding_scale == 1 and self.embedding_std == INITIAL_STD,
-            "embedding_scale and embedding_std are those of a token table, which a vision model does not have",
-            f"got {self.embedding_scale:g} and {self.embedding_std:g}",
+            self.embedding_scale == 1 and self.embedding_std == INITIAL_STD and self.embedding_width is None,
+            "embedding_scale, _std and _width are those of a token table, which a vision model does not have",
+            f"got {self.embedding_scale:g}, {self.embedding_std:g} and {self.embedding_width}",
             "leave them out",
         )
         need(

@@ -27,6 +27,7 @@ MODELS = {
     "concatenated, post": {"scheme": "concatenated", "norm_position": "post"},
     "rope, norms after": {"scheme": "rope", "norm_position": "res_post"},
     "alibi, norms around": {"scheme": "alibi", "norm_position": "peri"},
+    "narrow table": {"scheme": "learned", "embedding_width": 8, "embedding_scale": 2.0},
     "no first norm": {"scheme": "rope", "first_norm": False},
     "merged": {"scheme": "none", "mixer": "merged_qk"},
     "sigmoid": {"scheme": "rope", "mixer": "sigmoid"},

@@ -120,6 +120,9 @@ class HookedOrdinateModel(ModelAdapter):
         if self.body.tokens is None:
             raise NotApplicable(f"{self._facts.name} takes images")
         table = self.body.tokens.weight.detach() * self.body.scale
+        if self.body.widen is not None:
+            with evaluation_mode(self.model):
+                table = self.body.widen(table)
         return nn.functional.pad(table, (0, self._facts.width - table.shape[1]))
 
     def position_table(self, length: int) -> Float[Tensor, "length width"]:
@@ -230,8 +233,10 @@ class HookedOrdinateModel(ModelAdapter):
     def _enter(self, inputs: Inputs) -> Iterator[Change]:
         """Replace token embeddings and positions."""
         if inputs.embeddings is not None:
-            vectors = inputs.embeddings[..., : self.body.columns] / self.body.scale
-            yield patched_output(cast(nn.Module, self.body.tokens), lambda _: vectors)
+            vectors, last = inputs.embeddings[..., : self.body.columns], self.body.widen
+            if last is None:
+                vectors, last = vectors / self.body.scale, cast(nn.Module, self.body.tokens)
+            yield patched_output(last, lambda _: vectors)
         if inputs.positions is not None:
             yield patched_attribute(
                 self.stack, "bind_schemes", partial(_moved, self.stack.bind_schemes, inputs.positions)

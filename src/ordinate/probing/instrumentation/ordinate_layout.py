@@ -33,6 +33,7 @@ class ProbedPart:
         prefix: number of leading tokens that are not patches.
         grid: rows and columns of patches.
         image: channels, rows and columns of an image [pixels].
+        widen: linear map of token embeddings to the width of the model, before positions; None: none.
     """
 
     kind: ModelKind
@@ -43,12 +44,14 @@ class ProbedPart:
     prefix: int = 0
     grid: tuple[int, int] | None = None
     image: tuple[int, int, int] | None = None
+    widen: nn.Module | None = None
 
     @classmethod
     def from_model(cls, model: Any) -> "ProbedPart":
         """Return the probed part of a model."""
         if isinstance(model, Decoder):
-            return cls("decoder", model, model.tokens, partial(_next_tokens, model), model.shape.embedding_scale)
+            run, scale = partial(_next_tokens, model), model.shape.embedding_scale
+            return cls("decoder", model, model.tokens, run, scale, widen=model.widen_embeddings)
         if isinstance(model, Encoder):
             return cls("encoder", model, model.tokens, partial(_masked, model), model.shape.embedding_scale)
         if isinstance(model, EncoderDecoder):
