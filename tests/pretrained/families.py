@@ -18,6 +18,17 @@ LLAMA = {
 EARLY = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 LONG = {"original_max_position_embeddings": 16, "rope_theta": 1e4}
 FACTORS = [1.0, 1.5, 2.0, 4.0]
+OPT = {
+    "hidden_size": 32,
+    "ffn_dim": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 64, "window_size": 4}
+NEO["attention_types"] = [[["global", "local"], 1]]
+STABLE = {"hidden_size": 64, "qk_layernorm": True, "use_parallel_residual": True, "use_qkv_bias": True}
+FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -60,6 +71,22 @@ CASES = {
     "exaone4, whole": LLAMA | {"sliding_window": None, "layer_types": ["full_attention"] * 2},
     "cohere2": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2, "logit_scale": 0.25},
     "starcoder2": LLAMA,
+    "olmo": LLAMA | {"clip_qkv": 0.5},
+    "glm": LLAMA | {"head_dim": 8},
+    "glm4": LLAMA | {"head_dim": 8},
+    "opt": OPT,
+    "opt, narrow": OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 16},
+    "opt, plain norms": OPT | {"layer_norm_elementwise_affine": False, "enable_bias": False},
+    "gpt_neo": NEO,
+    "gpt_neo, untied": NEO | {"attention_types": [[["local"], 2]], "tie_word_embeddings": False},
+    "phi": LLAMA,
+    "phi, norms": LLAMA | {"qk_layernorm": True},
+    "stablelm": LLAMA | {"hidden_size": 64},
+    "stablelm, norms": LLAMA | STABLE,
+    "falcon": FALCON,
+    "falcon, in turn": FALCON | {"parallel_attn": False, "multi_query": False, "bias": True},
+    "falcon, grouped": FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
+    "falcon, one norm": FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
     "gpt2": EARLY,
     "gpt2, untied": EARLY | {"tie_word_embeddings": False, "activation_function": "relu", "n_inner": 24},
     "gpt_neox": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
@@ -116,6 +143,14 @@ TEXT_HEADS = {
     "olmo3, text heads": LLAMA | {"sliding_window": 4},
     "exaone4, text heads": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2},
     "starcoder2, text heads": LLAMA,
+    "olmo, text heads": LLAMA,
+    "glm, text heads": LLAMA | {"head_dim": 8},
+    "glm4, text heads": LLAMA | {"head_dim": 8, "token_classification_bias": False},
+    "opt, text heads": OPT | {"word_embed_proj_dim": 16},
+    "gpt_neo, text heads": NEO,
+    "phi, text heads": LLAMA | {"tie_word_embeddings": True},
+    "stablelm, text heads": LLAMA | STABLE,
+    "falcon, text heads": FALCON,
     "gpt2, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],
     "gptj, text heads": CASES["gptj"],
@@ -201,11 +236,11 @@ def with_head(name, end, **told):
     return model
 
 
-def theirs(name):
+def theirs(name, **told):
     """The model of transformers, its numbers drawn so that every one of them shows."""
     family, _, top = name.partition(", ")
     kind = family_of(family).model_type
-    config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS | SEERS | ENCODER_DECODERS)[name]))
+    config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS | SEERS | ENCODER_DECODERS)[name] | told))
     autos = {
         "ForMaskedLM": transformers.AutoModelForMaskedLM,
         "ForImageClassification": transformers.AutoModelForImageClassification,
@@ -222,11 +257,10 @@ def theirs(name):
         model.lm_head.weight = torch.nn.Parameter(torch.randn(29, 32))
     if kind == "marian":
         model.final_logits_bias.normal_()
-    for name, parameter in model.named_parameters():
+    for parameter in model.parameters():
         # sinusoids are fixed
-        if name.endswith("embed_positions.weight"):
-            continue
-        parameter.data.add_(0.1 * parameter.data.clone().normal_())
+        if parameter.requires_grad:
+            parameter.data.add_(0.1 * parameter.data.clone().normal_())
     return model
 
 

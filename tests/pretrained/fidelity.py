@@ -61,8 +61,9 @@ def model_of(config, head):
     import transformers
 
     model = getattr(transformers, f"AutoModel{'For' * bool(head)}{head}").from_config(config).eval()
-    for name, parameter in model.named_parameters():
-        if not name.endswith("embed_positions.weight"):
+    for parameter in model.parameters():
+        # sinusoids are fixed
+        if parameter.requires_grad:
             parameter.data.add_(0.2 * torch.randn_like(parameter))
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias.normal_()

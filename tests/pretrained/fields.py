@@ -101,6 +101,11 @@ PHI_ROPES = [
     {"rope_type": "longrope", "attention_factor": 0.7, "short_mscale": 1.2, **PHI_FACTORS},
     {"type": "longrope", "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0]},
 ]
+# of half of a head
+CUT_ROPE = {
+    **{f"rope_{name}": [OUT, *ropes(2)] for name in ("parameters", "scaling")},
+    "partial_rotary_factor": [OUT, None, 0.25, 0.5, 0.9, 1.0],
+}
 # padding tokens of families whose default is outside of the vocabulary
 PADDED = {"pad_token_id": [None, 0, 2, 12]}
 SEED_LLAMA = {
@@ -274,6 +279,106 @@ FIELDS = {
         | {"hidden_act": [OUT, *ACTIVATIONS], "norm_epsilon": EPS, "use_bias": [OUT, True, False]}
         | {"residual_dropout": DROPOUT, "embedding_dropout": DROPOUT, "sliding_window": [OUT, None, 3]},
         DECODER_HEADS[:-1],
+    ),
+    "olmo": (
+        LLAMA,
+        SEED_LLAMA | {"pad_token_id": [OUT, 0, 2, 12], "clip_qkv": [OUT, None, 0.5, 2.0]},
+        DECODER_HEADS[:-2],
+    ),
+    **dict.fromkeys(
+        ("glm", "glm4"),
+        (
+            LLAMA | {"head_dim": 8, "pad_token_id": None},
+            SEED_LLAMA | PADDED | CUT_ROPE | {"head_dim": [6, 12, OUT]},
+            DECODER_HEADS[:-1],
+        ),
+    ),
+    "opt": (
+        {name: size for name, size in SMALL.items() if name != "intermediate_size"}
+        | {"vocab_size": WORDS, "ffn_dim": 12, "max_position_embeddings": 32},
+        {
+            "ffn_dim": [8, 20],
+            "num_attention_heads": [1, 4],
+            "max_position_embeddings": [9, 40],
+            "do_layer_norm_before": [OUT, True, False],
+            "_remove_final_layer_norm": [OUT, False, True],
+            "word_embed_proj_dim": [OUT, None, 8, 16, 24],
+            "dropout": DROPOUT,
+            "attention_dropout": DROPOUT,
+            "layerdrop": [0.0],
+            "activation_function": [OUT, *ACTIVATIONS],
+            "init_std": [0.02],
+            "enable_bias": [OUT, True, False],
+            "layer_norm_elementwise_affine": [OUT, True, False],
+            "tie_word_embeddings": TIED,
+            **TOKENS,
+            **LABELS,
+        },
+        [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TEXT_CLASSES, SPANS],
+    ),
+    "gpt_neo": (
+        {"vocab_size": WORDS, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "max_position_embeddings": 32}
+        | {"attention_types": [[["global", "local"], 1]], "window_size": 3},
+        {
+            "attention_types": [[[["local"], 2]], [[["local", "global"], 1]], [[["global"], 1], [["local"], 1]]],
+            "attention_layers": [OUT, ["local", "global"], ["global", "global"]],
+            "window_size": [OUT, 1, 4],
+            "num_heads": [1, 4],
+            "max_position_embeddings": [9, 40],
+            "intermediate_size": [OUT, None, 12],
+            "activation_function": [OUT, *ACTIVATIONS],
+            "resid_dropout": DROPOUT,
+            "embed_dropout": DROPOUT,
+            "attention_dropout": DROPOUT,
+            "classifier_dropout": DROPOUT,
+            "layer_norm_epsilon": EPS,
+            "tie_word_embeddings": TIED,
+            **TOKENS,
+            **LABELS,
+        },
+        DECODER_HEADS,
+    ),
+    "phi": (
+        LLAMA,
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("attention_bias", "rms_norm_eps")}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "layer_norm_eps": EPS, "qk_layernorm": [OUT, True, False]}
+        | {"resid_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "head_dim": [OUT, 4, 12]}
+        | CUT_ROPE,
+        DECODER_HEADS[:-1],
+    ),
+    "stablelm": (
+        LLAMA | {"hidden_size": 32},
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("attention_bias", "rms_norm_eps")}
+        | {"layer_norm_eps": EPS, "hidden_dropout": DROPOUT, "head_dim": [OUT, None, 16]}
+        | {name: [OUT, True, False] for name in ("qk_layernorm", "use_qkv_bias", "use_parallel_residual")}
+        | CUT_ROPE,
+        DECODER_HEADS[:-1],
+    ),
+    "falcon": (
+        {name: size for name, size in SMALL.items() if name != "intermediate_size"}
+        | {"vocab_size": WORDS, "num_attention_heads": 4, "max_position_embeddings": 32},
+        {
+            "hidden_size": [24, 32],
+            "n_embed": [OUT, 24],
+            "num_ln_in_parallel_attn": [OUT, None, 1, 2],
+            "num_kv_heads": [OUT, None, 2, 4],
+            "alibi": [OUT, None, False, True],
+            "new_decoder_architecture": [OUT, True, True, False],
+            "multi_query": [OUT, True, False, False],
+            "parallel_attn": [OUT, True, False],
+            "bias": [OUT, True, False],
+            "ffn_hidden_size": [OUT, None, 12],
+            "activation": [OUT, *ACTIVATIONS],
+            "layer_norm_epsilon": EPS,
+            "hidden_dropout": DROPOUT,
+            "attention_dropout": DROPOUT,
+            "tie_word_embeddings": TIED,
+            **ROPE,
+            **{"rope_parameters": [OUT, *ropes(2)], "rope_scaling": [OUT, *ropes(2)]},
+            **TOKENS,
+            **LABELS,
+        },
+        DECODER_HEADS,
     ),
     "gpt2": (
         GPT,
@@ -508,7 +613,7 @@ SHAPES = {
     "head_width": [None, 4, 6, 8],
     "sliding_windows": [(None,), (3,), (3, None), (None, 4)],
     "max_length": [16, 31],
-    "norm": ["rms", "layer"],
+    "norm": ["rms", "layer", "nonparametric"],
     "norm_eps": [None, 1e-6, 1e-2],
     "norm_position": ["pre", "post", "res_post", "peri", "residual", "parallel", "shared"],
     "feedforward": [
@@ -549,7 +654,10 @@ SHAPES = {
         "softmax:variant.qk_norm=true",
         "softmax:variant.qk_norm=true,variant.norm_eps=1e-06",
         "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true",
+        "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05",
+        "softmax:variant.qk_norm=true,variant.qk_norm_kind=layer_per_head,variant.norm_eps=1e-05",
         "softmax:variant.scale=0.3",
+        "softmax:variant.scale=1.0,variant.out_bias=true",
         "softmax:variant.softcap=2.0",
         "softmax:variant.bias=true,variant.scale=1.0",
         "softmax:variant.bias=true,position_projections=both",
@@ -563,6 +671,7 @@ SHAPES = {
         "rope:theta=100.0",
         "rope:layout=interleaved",
         "rope:layout=interleaved,rotary_dim=4",
+        "rope:theta=100.0,rotary_dim=2",
         "rope:spectrum=linear,spectrum.factor=2",
         "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=12",
         "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=16,spectrum.rates_by=sequence",

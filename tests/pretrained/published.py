@@ -20,12 +20,21 @@ HEADS = (
     "decoder_attention_heads",
 )
 WIDTHS = ("hidden_size", "n_embd", "n_embed", "d_model", "pooler_hidden_size")
-INNER = ("intermediate_size", "n_inner", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim")
+INNER = ("intermediate_size", "n_inner", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim", "ffn_dim", "ffn_hidden_size")
+# narrower tables
+INNER += ("word_embed_proj_dim",)
 # parts of a head's channels
 CHANNELS = ("head_dim", "d_kv", "attention_head_size", "rotary_dim")
 TOKENS = ("bos", "eos", "pad", "cls", "sep", "mask", "unk", "decoder_start", "forced_eos", "forced_bos")
 # a window that texts exceed, images of four patches
-FIXED = {"sliding_window": 5, "local_attention": 6, "image_size": 8, "patch_size": 4, "num_channels": 2}
+FIXED = {
+    "sliding_window": 5,
+    "window_size": 5,
+    "local_attention": 6,
+    "image_size": 8,
+    "patch_size": 4,
+    "num_channels": 2,
+}
 MOST_LAYERS, WORDS, HEAD_WIDTH = 4, 96, 16
 
 
@@ -56,7 +65,14 @@ def _layers(config):
         return max(1, min(MOST_LAYERS, deepest) * count // deepest)
 
     found = {key: fewer(config[key]) for key in LAYERS if config.get(key)}
-    found |= {key: config[key][: fewer(deepest)] for key in ("layer_types", "no_rope_layers") if config.get(key)}
+    found |= {
+        key: config[key][: fewer(deepest)]
+        for key in ("layer_types", "no_rope_layers", "attention_layers")
+        if config.get(key)
+    }
+    if "attention_types" in config:
+        # a list for each kind of layers, with the number of its repetitions
+        found["attention_types"] = [[kinds, fewer(deepest) // len(kinds)] for kinds, _ in config["attention_types"]]
     if "stage_names" in config:
         last = fewer(deepest)
         stages = [f"stage{place}" for place in range(1, last + 1)]
@@ -69,7 +85,7 @@ def _widths(config):
     width = next((config[key] for key in WIDTHS if config.get(key)), None)
     if heads is None or width is None:
         return {}
-    kv_heads = config.get("num_key_value_heads") or heads
+    kv_heads = config.get("num_key_value_heads") or config.get("num_kv_heads") or heads
     # slopes of ALiBi depend on whether the number of heads is a power of two
     fewer = {heads: 4 if heads & (heads - 1) == 0 else 6 if heads % 2 == 0 else 5}.get(kv_heads)
     if fewer is None:
@@ -78,7 +94,11 @@ def _widths(config):
     else:
         kv_heads = fewer
     narrow = fewer * HEAD_WIDTH
-    sizes = {key: fewer for key in HEADS} | {key: narrow for key in WIDTHS} | {"num_key_value_heads": kv_heads}
+    sizes = (
+        {key: fewer for key in HEADS}
+        | {key: narrow for key in WIDTHS}
+        | dict.fromkeys(("num_key_value_heads", "num_kv_heads"), kv_heads)
+    )
     sizes |= {key: max(8, round(narrow * (config.get(key) or 0) / width / 8) * 8) for key in INNER}
     head_width = width // heads
     # of a GPT-NeoX it has no effect

@@ -51,8 +51,8 @@ def written(name, folder):
     head = next((head for end, head in reversed(HEADS.items()) if named.endswith(end)), DRAWN["BASE"])
     torch.manual_seed(0)
     model = DRAWN["model_of"](transformers.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)), head)
-    for tensor, parameter in model.named_parameters():
-        if not tensor.endswith("embed_positions.weight"):
+    for parameter in model.parameters():
+        if parameter.requires_grad:
             # numbers that float32 represents well enough to compare them
             parameter.mul_(0.5)
     model.save_pretrained(folder)
@@ -120,8 +120,9 @@ def early(kind, tensors):
             for name, tensor in tensors.items()
         }
         names["cls.seq_relationship.weight"] = torch.ones(2, 3)
-    if kind in ("gpt2", "bloom"):
-        names = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    if kind in ("gpt2", "bloom", "opt"):
+        prefix = family_of(kind).prefix
+        names = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     return names | {
         new: stored
         for name, tensor in tensors.items()
@@ -158,12 +159,14 @@ BESIDE = {
     "roberta": POSITIONS
     | {"lm_head.bias": {"lm_head.decoder.bias": torch.clone}, "lm_head.dense.bias": {"seq_relationship.bias": rates}},
     "gpt2": {"attn.c_attn.weight": {f"attn.{name}": made for name, made in BUFFERS.items()}},
+    "gpt_neo": {"attn.attention.q_proj.weight": {f"attn.attention.{name}": made for name, made in BUFFERS.items()}},
+    "opt": {"model.decoder.embed_tokens.weight": {"lm_head.weight": torch.clone, "decoder.version": rates}},
     "gptj": {"attn.q_proj.weight": {f"attn.{name}": made for name, made in BUFFERS.items()}},
     "gpt_neox": {
         "attention.dense.weight": {f"attention.{name}": made for name, made in BUFFERS.items()}
         | {"attention.rotary_emb.inv_freq": rates}
     },
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), RATES),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "olmo", "phi", "stablelm", "glm"), RATES),
     "t5": {
         "shared.weight": SIDES | {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": rates}
     },
@@ -172,6 +175,7 @@ BESIDE = {
         | {"lm_head.weight": torch.clone}
     },
     "deberta-v2": {"embeddings.word_embeddings.weight": {"lm_predictions.lm_head.bias": rates}},
+    "falcon": {"transformer.word_embeddings.weight": {"lm_head.weight": torch.clone}},
     "mpt": {"transformer.wte.weight": {"lm_head.weight": torch.clone}},
 }
 

@@ -91,7 +91,10 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     save(model, tmp_path, name.split(",")[0])
     written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
     assert written.keys() == first.keys()
-    assert all(written[key].equal(first[key]) for key in first)
+    for key in first:
+        # the rows of OPT's table that no token takes are not kept
+        rows = slice(2 if key.endswith("embed_positions.weight") else 0, None)
+        assert written[key][rows].equal(first[key][rows])
     assert load(tmp_path).shape == model.shape
     other = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     near(other(TEXT).logits, theirs(name)(TEXT).logits, 0)
@@ -293,18 +296,20 @@ def test_the_keys_of_released_blooms_are_read(folders, tmp_path):
 
 
 @torch.no_grad()
-def test_a_tied_gpt_j_is_read_with_the_bias_of_its_head(tmp_path):
-    import transformers
-
-    sizes = {"vocab_size": 29, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "rotary_dim": 4}
-    other = transformers.GPTJForCausalLM(transformers.GPTJConfig(**sizes, tie_word_embeddings=True)).eval()
-    other.lm_head.bias.normal_()
+@pytest.mark.parametrize("name", ["gptj", "phi"])
+def test_a_tied_head_with_a_bias_is_read(name, tmp_path):
+    other = theirs(name, tie_word_embeddings=True)
     other.save_pretrained(tmp_path / "tied")
     model = load(tmp_path / "tied")
     near(model(TEXT), other(TEXT).logits)
-    save(model, tmp_path / "again", "gptj")
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "again").eval()
+    save(model, tmp_path / "again", name)
+    again = type(other).from_pretrained(tmp_path / "again").eval()
     near(again(TEXT).logits, other(TEXT).logits)
+    # without the bias there is no head
+    other.base_model.save_pretrained(tmp_path / "bare")
+    bare = load(tmp_path / "bare")
+    assert bare.shape.head == "none"
+    near(bare.hidden_states(TEXT), other.base_model(TEXT).last_hidden_state)
 
 
 @torch.no_grad()
@@ -316,7 +321,7 @@ def test_a_checkpoint_without_a_head_is_read_if_the_head_is_tied(tmp_path):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "name", ["llama", "gpt2, untied", "gpt_neox", pytest.param("gptj", marks=pytest.mark.extended), "qwen3"]
+    "name", ["llama", "gpt2, untied", "gpt_neox", pytest.param("gptj", marks=pytest.mark.extended), "qwen3", "phi"]
 )
 def test_a_checkpoint_without_a_head_that_is_not_tied_gives_hidden_states(name, tmp_path):
     other = theirs(name).base_model
@@ -463,12 +468,13 @@ def test_the_tokens_that_end_a_text_are_read(config, writing, ends, tmp_path):
 
 
 @torch.no_grad()
-def test_batches_of_prompts_are_written_as_transformers_does(folders):
+@pytest.mark.parametrize("name", ["llama", "opt, narrow", "gpt_neo", "phi, norms", "falcon, grouped"])
+def test_batches_of_prompts_are_written_as_transformers_does(name, folders):
     from ordinate import generate
     from ordinate.models._generate import truncate_at
     from ordinate.models.prompt import Prompt
 
-    model, other = load(folders("llama")), theirs("llama")
+    model, other = load(folders(name)), theirs(name)
     rows = [TEXT[0, :4].tolist(), TEXT[1].tolist(), TEXT[0, 2:8].tolist()]
     prompt = Prompt.from_lists(rows)
     free = truncate_at(generate(model, prompt, 10, temperature=0), [])

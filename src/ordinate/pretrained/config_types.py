@@ -16,10 +16,11 @@ OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(
         ("head_dim", "n_inner", "num_key_value_heads", "num_decoder_layers", "decoder_vocab_size",
          "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "bos_token_id", "n_embed",
-         "seq_length", "original_max_position_embeddings"),
+         "seq_length", "original_max_position_embeddings", "word_embed_proj_dim", "num_kv_heads",
+         "num_ln_in_parallel_attn", "ffn_hidden_size"),
         int | None,
     ),
-    **dict.fromkeys(("partial_rotary_factor", "rope_theta"), float | None),
+    **dict.fromkeys(("partial_rotary_factor", "rope_theta", "clip_qkv"), float | None),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), dict[str, Any] | None),
     **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
     "eos_token_id": int | list[int] | None,
@@ -29,7 +30,10 @@ OPTIONAL: Mapping[str, Any] = {
     "sequence_bias": tuple[tuple[tuple[int, ...], float], ...] | None,
     "exponential_decay_length_penalty": tuple[int, float] | None,
     "forced_eos_token_id": int | list[int] | None,
-    **dict.fromkeys(("renormalize_logits", "do_sample"), bool | None),
+    **dict.fromkeys(
+        ("renormalize_logits", "do_sample", "alibi", "new_decoder_architecture", "multi_query", "parallel_attn"),
+        bool | None,
+    ),
     **dict.fromkeys(
         ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens", "top_k", "num_beams",
          "forced_bos_token_id"),

@@ -12,12 +12,15 @@ from ordinate.models.text_head import READERS, TextHead
 from ordinate.pretrained._family import Family, TensorRule, linear_rules
 from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
 
+TOKEN_BIAS = "token_classification_bias"
+
 
 class DecoderLike(Family):
     """Decoders, with a head for the next token, a classifier of texts or tokens, a head for answers, or none.
 
     Must: besides those of `Family`, `causal_lm_class` and `base_class`.
-    May: `heads`, `token_classifier`, `span_prefix` and `token_bias`.
+    May: `heads`, `token_classifier` and `span_prefix`; and `token_classification_bias` among `defaults`, where
+        config.json can say that the classifier of tokens has no bias.
     """
 
     causal_lm_class: ClassVar[str]
@@ -36,7 +39,7 @@ class DecoderLike(Family):
 
     def token_bias(self) -> bool:
         """Whether the classifier of tokens has a bias, by the settings."""
-        return True
+        return TOKEN_BIAS not in self.defaults or bool(self.settings[TOKEN_BIAS])
 
     def architecture(self, shape: Shape) -> str:
         named = {head: name for name, head in self.classes.items()}
@@ -61,10 +64,10 @@ class DecoderLike(Family):
                 tie_embeddings=False,
                 logit_scale=1.0,
             )
-        stored = (rule.theirs[0] for rule in self.rules(shape) if rule.ours == "head.weight")
+        stored = (rule.theirs[0] for rule in self.rules(shape) if rule.ours.startswith("head."))
         heads = {self.stored_name(name, names) for name in stored}
         # a tied head is there even in a checkpoint of the bare model
-        if named != self.base_class or shape.tie_embeddings or heads & set(names):
+        if named != self.base_class or shape.tie_embeddings or heads <= set(names):
             return shape
         return replace(shape, head="none", bias=plain, logit_scale=1.0)
 
@@ -86,7 +89,9 @@ class DecoderLike(Family):
         padding = (
             {"pad_token_id": shape.padding} if shape.head == "classes" or "pad_token_id" in self.defaults else {}
         )
-        return {**super().write_config(shape), **head_settings(shape), **padding}
+        plain = TOKEN_BIAS in self.defaults and shape.head == "token_classes" and "head" not in shape.bias
+        told = padding | ({TOKEN_BIAS: False} if plain else {})
+        return {**super().write_config(shape), **head_settings(shape), **told}
 
     def all_rules(self, shape: Shape) -> list[TensorRule]:
         rules = super().all_rules(shape)

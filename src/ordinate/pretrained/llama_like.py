@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.block import NormPosition
 from ordinate.models.feedforward import GATED
-from ordinate.models.shape import Shape
+from ordinate.models.shape import Norm, Shape
 from ordinate.pretrained._family import (
     HF_GATES,
     StackedPair,
@@ -24,8 +24,9 @@ class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
-    May: `bias` (on the QKV projection), `optional_biases`, `qk_norm`, `qk_norm_across`, `norm_position`, `norms`,
-        `fused`, `scheme`, `scheme_config`, `windows` and `window_config`.
+    May: `bias` (on the QKV projection), `optional_biases`, `out_bias`, `qk_norm`, `qk_norm_across`, `norm`,
+        `norm_position`, `norms`, `fused_projections`, `fused_gates`, `scheme`, `scheme_config`, `windows` and
+        `window_config`.
     """
 
     prefix = "model."
@@ -47,10 +48,14 @@ class LlamaLike(DecoderLike):
     """Whether the QKV projection has a bias, and the output projection none."""
     optional_biases: ClassVar[tuple[str, ...]] = ()
     """Keys of config.json that add biases: `attention_bias`, `mlp_bias`."""
+    out_bias: ClassVar[bool] = True
+    """Whether `attention_bias` adds one to the output projection too."""
     qk_norm: ClassVar[bool] = False
     """Whether queries and keys of each head are normalised."""
     qk_norm_across: ClassVar[bool] = False
     """Whether that norm is one of all heads together."""
+    norm: ClassVar[Norm] = "rms"
+    """Kind of norms."""
     norm_position: ClassVar[NormPosition] = "pre"
     """Position of the norms."""
     norms: ClassVar[Mapping[str, str]] = {
@@ -58,11 +63,10 @@ class LlamaLike(DecoderLike):
         "feedforward_norm": "post_attention_layernorm",
     }
     """Names of the norms of a layer in checkpoints."""
-    fused: ClassVar[bool] = False
-    """Whether checkpoints have one tensor for queries, keys and values, and one for gate and up projection."""
-
-    def token_bias(self) -> bool:
-        return bool(self.settings["token_classification_bias"])
+    fused_projections: ClassVar[bool] = False
+    """Whether checkpoints have one tensor for queries, keys and values."""
+    fused_gates: ClassVar[bool] = False
+    """Whether checkpoints have one tensor for gate and up projection."""
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
@@ -79,6 +83,7 @@ class LlamaLike(DecoderLike):
             mixer=self._mixer(config["rms_norm_eps"], biased=biases.get("attention_bias", False)),
             sliding_windows=self.windows(config),
             max_length=config["max_position_embeddings"],
+            norm=self.norm,
             norm_eps=config["rms_norm_eps"],
             norm_position=self.norm_position,
             feedforward=activation_kind(config, "hidden_act", HF_GATES),
@@ -90,8 +95,8 @@ class LlamaLike(DecoderLike):
     def config(self, shape: Shape) -> dict[str, Any]:
         width = shape.bindable_sizes["head_width"]
         need(
-            shape.feedforward in GATED and (shape.norm, shape.norm_position) == ("rms", self.norm_position),
-            f"a {self.model_type} requires swiglu or another gated feedforward, rms norms and norm_position "
+            shape.feedforward in GATED and (shape.norm, shape.norm_position) == (self.norm, self.norm_position),
+            f"a {self.model_type} requires swiglu or another gated feedforward, {self.norm} norms and norm_position "
             f"{self.norm_position}",
             f"got {shape.feedforward}, {shape.norm} and {shape.norm_position}",
             "choose another family, or use save_pretrained",
@@ -104,7 +109,6 @@ class LlamaLike(DecoderLike):
             "choose another family, or use save_pretrained",
         )
         biases = {"attention_bias": mixers[shape.mixer_spec], "mlp_bias": "feedforward" in shape.bias}
-        plain = shape.head == "token_classes" and "head" not in shape.bias
         return {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
@@ -119,7 +123,6 @@ class LlamaLike(DecoderLike):
             "rms_norm_eps": shape.norm_eps,
             **self.scheme_config(shape, width),
             "tie_word_embeddings": shape.tie_embeddings,
-            **({"token_classification_bias": False} if plain else {}),
             **self.window_config(shape),
         }
 
@@ -147,9 +150,10 @@ class LlamaLike(DecoderLike):
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "model.layers.{}", "blocks.{}"
-        parts = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused else "qkv")]
-        gates = [f"{there}.mlp.{part}_proj" for part in (("gate_up",) if self.fused else ("gate", "up"))]
-        stacked, pair = (TensorRule, TensorRule) if self.fused else (StackedQKV, StackedPair)
+        parts = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
+        gates = [f"{there}.mlp.{part}_proj" for part in (("gate_up",) if self.fused_gates else ("gate", "up"))]
+        stacked = TensorRule if self.fused_projections else StackedQKV
+        pair = TensorRule if self.fused_gates else StackedPair
         biased = "attention_bias" in self.optional_biases and shape.mixer_spec == self._mixer(
             shape.norm_eps, biased=True
         )
@@ -159,7 +163,7 @@ class LlamaLike(DecoderLike):
             TensorRule("norm.weight", ("model.norm.weight",)),
             *(TensorRule(f"{here}.{ours}.weight", (f"{there}.{name}.weight",)) for ours, name in self.norms.items()),
             *linear_rules(f"{here}.mixer.project", *parts, kind=stacked, bias=biased or self.bias),
-            *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=biased),
+            *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=biased and self.out_bias),
             *linear_rules(f"{here}.feedforward.widen", *gates, kind=pair, bias=wide),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.down_proj", bias=wide),
         ]
@@ -171,8 +175,9 @@ class LlamaLike(DecoderLike):
 
     def _mixer(self, norm_eps: float | None, *, biased: bool) -> str:
         """Return the mixer, with biases of all its projections or those that the family always has."""
-        options = ["variant.bias=true", "variant.out_bias=false"] if self.bias else []
-        options = ["variant.bias=true"] if biased and "attention_bias" in self.optional_biases else options
+        own = biased and "attention_bias" in self.optional_biases
+        options = ["variant.bias=true"] if own or self.bias else []
+        options += [] if not options or (own and self.out_bias) else ["variant.out_bias=false"]
         options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if self.qk_norm else []
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
         return "softmax:" + ",".join(options) if options else "softmax"

@@ -11,25 +11,9 @@ from ordinate.models.shape import Shape
 from ordinate.models.text_head import TextHead
 from ordinate.pretrained._family import TensorRule, Weight, linear_rules
 from ordinate.pretrained.bert_like import BertLike
+from ordinate.pretrained.counted_rows import CountedRows
 
 PADDING = 1
-
-
-@dataclass(frozen=True)
-class CountedRows(TensorRule):
-    """Rows of a position table for the tokens that are counted; the first ones are not kept.
-
-    Args:
-        padding: the padding token: a row of its number is its own, and the rows after it are for the others.
-    """
-
-    padding: int
-
-    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        return tensors[0][self.padding + 1 :]
-
-    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        return [torch.cat([tensor.new_zeros(self.padding + 1, tensor.shape[1]), tensor])]
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,31 @@ def rope_spec(
     return "rope:" + ",".join(options)
 
 
+def cut_rope_spec(config: Mapping[str, Any], head_width: int) -> str:
+    """Return the scheme spec of a family that cuts the rotated channels out of each head.
+
+    Args:
+        config: the settings of the checkpoint.
+        head_width: channels of a head.
+
+    Raises:
+        ValueError: an odd number of rotated channels, or a type that rotates others: transformers does not run them,
+            or makes heads wider.
+    """
+    parameters = rope_parameters(config, partial=True)
+    rotated = int(head_width * parameters.get("partial_rotary_factor", 1.0))
+    whole = parameters["rope_type"] != "proportional" or rotated == head_width
+    must = "partial_rotary_factor must give an even number of channels of a head, all of them if proportional"
+    came = f"got {rotated} of {head_width} channels, of rope_type {parameters['rope_type']!r}"
+    need(whole and rotated % 2 == 0, must, came, "load another checkpoint")
+    return rope_spec(parameters, head_width, config["max_position_embeddings"], partial=True)
+
+
+def interleaved(spec: str) -> str:
+    """Return a spec of `rope_spec` for interleaved channel pairs."""
+    return spec if spec == NONE else f"{spec},layout=interleaved"
+
+
 def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False) -> dict[str, Any]:
     """Return the `rope_parameters` equivalent to a scheme spec.
 

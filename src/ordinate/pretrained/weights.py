@@ -204,7 +204,7 @@ def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:
         dropout=0.0,
         norm_eps=_default_eps(shape, kind) if shape.norm_eps is None else shape.norm_eps,
         # a norm without a shift has no bias
-        bias=tuple(sorted(place for place in shape.bias if place != "norm" or shape.norm != "rms")),
+        bias=tuple(sorted(place for place in shape.bias if place != "norm" or shape.norm == "layer")),
     )
     plans = {name: plan for name, plan in vars(full).items() if name in ("scheme", "source_scheme")}
     same = vars(full) | {name: _canonical_plan(plan, full) for name, plan in plans.items()}

@@ -19,6 +19,7 @@ from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import (
     DEFAULT_THETA,
     NONE,
+    interleaved,
     rope_parameters,
     rope_spec,
     rotating_layers_config,
@@ -26,7 +27,6 @@ from ordinate.pretrained.rope_parameters import (
 from ordinate.pretrained.sliding_windows import every_nth_whole, layer_types, layer_windows
 
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
-INTERLEAVED = "layout=interleaved"
 
 
 class Cohere2(DecoderLike):
@@ -68,7 +68,7 @@ class Cohere2(DecoderLike):
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads, length = config["hidden_size"], config["num_attention_heads"], config["max_position_embeddings"]
         windows, head_width = layer_windows(every_nth_whole(config)), config["head_dim"] or width // heads
-        rope = f"{rope_spec(rope_parameters(config), head_width, length)},{INTERLEAVED}"
+        rope = interleaved(rope_spec(rope_parameters(config), head_width, length))
         return Shape(
             vocabulary=config["vocab_size"],
             width=width,

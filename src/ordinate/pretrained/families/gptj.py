@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
@@ -14,13 +12,11 @@ from ordinate.pretrained._family import (
     activation_name,
     linear_rules,
 )
-from ordinate.pretrained.decoder_like import DecoderLike
+from ordinate.pretrained.biased_head import BiasedHead
 from ordinate.pretrained.rope_parameters import spec_to_rope_parameters
 
-TABLE, HEAD = "transformer.wte.weight", "lm_head.weight"
 
-
-class Gptj(DecoderLike):
+class Gptj(BiasedHead):
     """GPT-J: RoPE on interleaved channel pairs, parallel attention and feed-forward after a shared norm.
 
     Source: Wang and Komatsuzaki 2021, GPT-J-6B, https://github.com/kingoflolz/mesh-transformer-jax.
@@ -32,6 +28,7 @@ class Gptj(DecoderLike):
     # transformers has no classifier of tokens for it
     heads = ("classes", "spans")
     prefix = "transformer."
+    table = "transformer.wte.weight"
     ignored_suffixes = ("attn.bias", "attn.masked_bias", "attn.embed_positions")
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 50_400,
@@ -71,7 +68,6 @@ class Gptj(DecoderLike):
             feedforward=activation_kind(config, "activation_function"),
             hidden=4 * config["n_embd"] if config["n_inner"] is None else config["n_inner"],
             bias=("norm", "feedforward", "head"),
-            # the head always has a bias, which a tied one has not here: a tied table is read twice, see `rules`
             tie_embeddings=False,
         )
 
@@ -100,20 +96,11 @@ class Gptj(DecoderLike):
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
-    def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
-        if self.differ(tensors, TABLE, HEAD):
-            # not tied, whatever config.json says
-            self.settings = {**self.settings, "tie_word_embeddings": False}
-        return shape
-
-    def copies(self, shape: Shape) -> tuple[str, ...]:
-        return (HEAD,) if self.settings.get("tie_word_embeddings") else ()
-
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "transformer.h.{}", "blocks.{}"
         parts = [f"{there}.attn.{part}_proj" for part in "qkv"]
         rules = [
-            TensorRule("tokens.weight", (TABLE,)),
+            TensorRule("tokens.weight", (self.table,)),
             *linear_rules("norm", "transformer.ln_f", bias=True),
             *linear_rules(f"{here}.mixer_norm", f"{there}.ln_1", bias=True),
             *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=False),
@@ -121,6 +108,4 @@ class Gptj(DecoderLike):
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.fc_in", bias=True),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.fc_out", bias=True),
         ]
-        head, bias = linear_rules("head", "lm_head", bias=True)
-        table = TensorRule(head.ours, (TABLE,))
-        return [*rules, table if self.settings.get("tie_word_embeddings") else head, bias]
+        return [*rules, *self.head_rules()]

@@ -27,7 +27,8 @@ class Phi3(LlamaLike):
     causal_lm_class = "Phi3ForCausalLM"
     # transformers has no head for answers
     heads = ("classes", "token_classes")
-    fused = True
+    fused_projections = True
+    fused_gates = True
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 32_064,

@@ -53,9 +53,6 @@ class Starcoder2(DecoderLike):
         "token_classification_bias": True,
     }
 
-    def token_bias(self) -> bool:
-        return bool(self.settings["token_classification_bias"])
-
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads, length = config["hidden_size"], config["num_attention_heads"], config["max_position_embeddings"]
         head_width = config["head_dim"] or width // heads
@@ -87,7 +84,6 @@ class Starcoder2(DecoderLike):
             "use save_pretrained instead",
         )
         width = shape.bindable_sizes["head_width"]
-        plain = shape.head == "token_classes" and "head" not in shape.bias
         return {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
@@ -102,7 +98,6 @@ class Starcoder2(DecoderLike):
             "rope_parameters": spec_to_rope_parameters(shape.scheme_spec, width),
             "use_bias": shape.mixer_spec == BIASED,
             "tie_word_embeddings": shape.tie_embeddings,
-            **({"token_classification_bias": False} if plain else {}),
             **one_window_config(self.model_type, shape),
         }
 
