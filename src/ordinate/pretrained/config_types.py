@@ -55,6 +55,8 @@ OPTIONAL: Mapping[str, Any] = {
     "id2label": dict[str, str] | None,
 }  # fmt: skip
 """Types of keys that have several."""
+UNSET: Mapping[str, Any] = {"intermediate_size": int | None}
+"""Types of keys that may be null only in families where that is the default."""
 NO_COUNTS = frozenset(
     {
         "pad_token_id",
@@ -104,6 +106,7 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], file: st
     for name, value in config.items():
         default = defaults.get(name)
         kind = OPTIONAL.get(name) or (type(default) if type(default) in WORDS else None)
+        kind = UNSET[name] if name in defaults and default is None and name in UNSET else kind
         if kind is not None:
             wanted = WORDS.get(kind) or str(kind).replace("typing.", "")
             must = f"{name} in {file} must be {wanted}"
