@@ -11,7 +11,7 @@ from ordinate.pretrained.decoder_like import DecoderLike
 # scores are not scaled, and only the output projection has a bias
 MIXER = "softmax:variant.scale=1.0,variant.out_bias=true"
 GLOBAL, LOCAL = "global", "local"
-USUAL = [[[GLOBAL, LOCAL], 12]]
+USUAL: Any = [[[GLOBAL, LOCAL], 12]]
 
 
 class GptNeo(DecoderLike):
@@ -107,21 +107,26 @@ def layer_kinds(config: Mapping[str, Any]) -> Sequence[str]:
     Older files list them as `attention_layers`, which count where they are; `attention_types` has lists of kinds,
     each with the number of its repetitions.
     """
-    count = config["num_layers"]
-    if "attention_layers" in config:
-        name, kinds = "attention_layers", config["attention_layers"]
-    else:
-        name, given = "attention_types", USUAL if config["attention_types"] is None else config["attention_types"]
-        # repetitions are counted before anything is repeated
-        fits = isinstance(given, list) and all(map(_is_repeated, given))
-        fits = fits and sum(len(kinds) * times for kinds, times in given) == count
-        kinds = [kind for kinds, times in given for kind in kinds * times] if fits else given
+    count, known, older = config["num_layers"], (GLOBAL, LOCAL), "attention_layers" in config
+    given: Any = config["attention_layers"] if older else _expanded(config["attention_types"], count)
+    name = "attention_layers" if older else "attention_types"
+    right = isinstance(given, list) and len(given) == count and all(kind in known for kind in given)
     must = f"{name} must be {GLOBAL} or {LOCAL} for each of {count} layers"
-    right = isinstance(kinds, list) and len(kinds) == count and all(kind in (GLOBAL, LOCAL) for kind in kinds)
-    need(right, must, f"got {shown(kinds)}", f"correct it in config.json; attention_types is usually like {USUAL}")
-    return kinds
+    need(right, must, f"got {shown(given)}", f"correct it in config.json; attention_types is usually like {USUAL}")
+    return given
+
+
+def _expanded(given: Any, count: int) -> Any:
+    """Return the kinds of layers that are repeated; what are no lists of them, or not for this many, as they are."""
+    parts = USUAL if given is None else given
+    fits = isinstance(parts, list) and all(map(_is_repeated, parts))
+    # repetitions are counted before anything is repeated
+    if not fits or sum(len(kinds) * times for kinds, times in parts) != count:
+        return given
+    return [kind for kinds, times in parts for kind in kinds * times]
 
 
 def _is_repeated(item: Any) -> bool:
     """Whether this is a list of kinds of layers, and a number of repetitions."""
-    return isinstance(item, list) and len(item) == 2 and isinstance(item[0], list) and type(item[1]) is int
+    pair = isinstance(item, list) and len(item) == 2 and isinstance(item[0], list)
+    return pair and type(item[1]) is int and item[1] >= 0
