@@ -12,7 +12,7 @@ from ordinate.models.encoded_source import cross_geometry
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.next_token_rules import NextTokenRules
-from ordinate.models.shape import read_shape
+from ordinate.models.stored_shape import read_shape
 from ordinate.schemes.none import NoPosition
 
 SIZES = {"vocabulary": 13, "width": 16, "layers": 2, "heads": 4, "max_length": 32}

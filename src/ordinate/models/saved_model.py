@@ -13,7 +13,8 @@ from torch import nn
 from ordinate.core.atomic_files import write_json
 from ordinate.core.checks import need, reading
 from ordinate.core.initial_values import copy_initial_values
-from ordinate.models.shape import Shape, read_shape
+from ordinate.models.shape import Shape
+from ordinate.models.stored_shape import read_shape
 
 Model = TypeVar("Model", bound="SavedModel")
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"

@@ -1,9 +1,9 @@
 """Hyperparameters of a model, and construction of its layers from them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import nn
 
@@ -16,11 +16,9 @@ from ordinate.core.checks import (
     need_whole,
     need_window,
     plain_number,
-    shown,
 )
-from ordinate.core.class_reference import need_allowed
 from ordinate.core.member_spec import MemberSpec
-from ordinate.core.option_values import describe_kind, need_numbers, read_value
+from ordinate.core.option_values import need_numbers
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
@@ -364,39 +362,3 @@ class Shape:
             f"got padding={self.padding} with head={self.head!r}",
             "leave it out, or give the one of the tokenizer",
         )
-
-
-def read_shape(kind: type[ShapeType], fields: Mapping[str, Any], *, allow: Sequence[str] = ()) -> ShapeType:
-    """Build a shape from the fields in a config.json, whose types are checked.
-
-    Args:
-        kind: the class of the shape.
-        fields: its fields; lists take the place of tuples.
-        allow: classes outside of Ordinate that the fields may name, as `module:Class`: see `need_allowed`.
-
-    Raises:
-        ValueError: an unknown field, a value of another type, a class that is not allowed, or sizes that do not fit.
-    """
-    types, values = get_type_hints(kind), dict[str, Any]()
-    for name, value in fields.items():
-        need_known("field of a shape", name, types)
-        # JSON has no tuples
-        values[name] = tuple(value) if isinstance(value, list) else value
-        if is_dataclass(types[name]) and isinstance(value, Mapping):
-            values[name] = read_value(types[name], value)
-        if get_origin(types[name]) is Literal:
-            # the shape itself lists the choices, and suggests the nearest
-            continue
-        try:
-            read_value(types[name], values[name], strict=True)
-        except ValueError:
-            wanted = describe_kind(types[name])
-            raise ValueError(
-                f"{name} of a shape must be {wanted}; got {shown(value)}; correct it, or write the model again"
-            ) from None
-    required = [name for name, field in kind.__dataclass_fields__.items() if field.default is MISSING]
-    lacking = [name for name in required if name not in values]
-    need_allowed("the shape of the model", [str(values.get(name)) for name in kind.SPECS], allow)
-    came = f"{', '.join(lacking)} missing"
-    need(not lacking, f"a shape must have {', '.join(required)}", came, "write the model again")
-    return kind(**values)

@@ -11,7 +11,7 @@ from torch import nn
 
 from ordinate.core.checks import need, need_known, reading, shown
 from ordinate.models.registry import MODEL_KINDS, Model, ModelKind
-from ordinate.models.shape import read_shape
+from ordinate.models.stored_shape import read_shape
 from ordinate.pretrained.checkpoint_files import CONFIG, WEIGHTS, CheckpointTensors, read_config
 from ordinate.pretrained.checkpoint_sizes import check_finite, check_sizes
 from ordinate.pretrained.weights import load

@@ -10,7 +10,8 @@ from ordinate.data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ordinate.models._transplant import transplant_to
 from ordinate.models.registry import MODEL_KINDS, Model
 from ordinate.models.scheme_defaults import replace_schemes
-from ordinate.models.shape import Shape, read_shape
+from ordinate.models.shape import Shape
+from ordinate.models.stored_shape import read_shape
 from ordinate.pretrained.checkpoint_files import read_config, resolve_checkpoint
 from ordinate.pretrained.read_model import read_model
 from ordinate.pretrained.weights import published_shape
