@@ -15,6 +15,7 @@ from ordinate.pretrained.weights import family_of, load, save
 pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 PAIRS = ("t5", "mt5", "marian")
+PHI_NORMS = "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05"
 
 
 def agrees(folder):
@@ -63,7 +64,7 @@ def agrees(folder):
             "phi",
             {"qk_layernorm": True},
             "mixer",
-            "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05",
+            PHI_NORMS,
         ),
         ("phi", {"partial_rotary_factor": 0.25}, "scheme", "rope:theta=10000.0,rotary_dim=2"),
         ("phi", {"partial_rotary_factor": 0.0}, "scheme", "none"),
@@ -212,6 +213,16 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             {"new_decoder_architecture": True, "parallel_attn": False},
             "and that needs parallel_attn; got None, True, False; load",
         ),
+        (
+            "falcon",
+            {"rope_scaling": {"type": "yarn", "factor": 2.0}, "partial_rotary_factor": 0.9},
+            "yarn needs an even number of rotated channels, as partial_rotary_factor .* says; got 3 of 4; load",
+        ),
+        (
+            "gpt_neox",
+            {"rope_scaling": {"type": "yarn", "factor": 2.0}, "rotary_pct": 0.4},
+            "yarn needs an even number of rotated channels, .* or rotary_pct says; got 3 of 8; load",
+        ),
         ("olmo", {"clip_qkv": -1.0}, "clip_qkv must be above zero; got -1.0; correct it, or leave it out"),
         (
             "phi3",
@@ -306,7 +317,18 @@ GATED = {"feedforward": "swiglu"}
             {"scheme": "learned"},
             "a gpt_neo requires .*variant.scale=1.0,.*; got learned, softmax",
         ),
-        ("phi", Decoder, {}, "a phi requires norm_position shared, and the mixer softmax:.*; got pre, softmax; use"),
+        (
+            "phi",
+            Decoder,
+            {},
+            "a phi requires norm_position shared, and the mixer softmax:.*; got pre, softmax, 8; use",
+        ),
+        (
+            "phi",
+            Decoder,
+            {"norm_position": "shared", "head_width": 4, "mixer": PHI_NORMS, "norm_eps": 1e-5},
+            "with a head_width of width / heads.; got shared, softmax:.*, 4; use save_pretrained instead",
+        ),
         (
             "stablelm",
             Decoder,

@@ -111,7 +111,7 @@ def cut_rope_spec(config: Mapping[str, Any], head_width: int) -> str:
             or makes heads wider.
     """
     parameters = rope_parameters(config, partial=True)
-    rotated = int(head_width * parameters.get("partial_rotary_factor", 1.0))
+    rotated = _rotated(parameters, head_width)
     whole = parameters["rope_type"] != "proportional" or rotated == head_width
     must = "partial_rotary_factor must give an even number of channels of a head, all of them if proportional"
     came = f"got {rotated} of {head_width} channels, of rope_type {parameters['rope_type']!r}"
@@ -204,11 +204,12 @@ def rotating_layers_config(
 
 def _rotates(parameters: Mapping[str, Any], head_width: int, *, partial: bool) -> bool:
     """Whether any channels of a head are rotated; raise a ValueError if only a part of them is and must not be."""
-    given = parameters.get("partial_rotary_factor")
-    share = 1.0 if given is None else given
-    if parameters["rope_type"] == "proportional":
-        return int(share * head_width // 2) > 0
-    turning = int(head_width * share)
+    given, kind = parameters.get("partial_rotary_factor"), parameters["rope_type"]
+    turning = _rotated(parameters, head_width)
+    if kind == "proportional":
+        return turning // 2 > 0
+    must = "rope_type yarn needs an even number of rotated channels, as partial_rotary_factor or rotary_pct says"
+    need(kind != "yarn" or turning % 2 == 0, must, f"got {turning} of {head_width}", "load another checkpoint")
     need(
         partial or turning + turning % 2 == head_width,
         f"rope_type {parameters['rope_type']!r} of this family rotates whole heads, whose head_dim must be even",
@@ -216,6 +217,12 @@ def _rotates(parameters: Mapping[str, Any], head_width: int, *, partial: bool) -
         "load another checkpoint",
     )
     return turning > 0
+
+
+def _rotated(parameters: Mapping[str, Any], head_width: int) -> int:
+    """Return the number of rotated channels of a head: `partial_rotary_factor` of them, rounded down."""
+    share = parameters.get("partial_rotary_factor")
+    return head_width if share is None else int(head_width * share)
 
 
 def _share(rotated: int, head_width: int) -> float:

@@ -69,13 +69,15 @@ class Phi(BiasedHead):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         mixers = {_mixer(shape.norm_eps, normed=normed): normed for normed in (False, True)}
+        width = shape.bindable_sizes["head_width"]
+        usual = shape.mixer_spec == MIXER or width * shape.heads == shape.width
         need(
-            shape.mixer_spec in mixers and shape.norm_position == "shared",
-            f"a phi requires norm_position shared, and the mixer {' or '.join(mixers)}",
-            f"got {shape.norm_position}, {shape.mixer_spec}",
+            shape.mixer_spec in mixers and shape.norm_position == "shared" and usual,
+            f"a phi requires norm_position shared, and the mixer {' or '.join(mixers)} (the last with a head_width "
+            "of width / heads)",
+            f"got {shape.norm_position}, {shape.mixer_spec}, {width}",
             "use save_pretrained instead",
         )
-        width = shape.bindable_sizes["head_width"]
         return {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
