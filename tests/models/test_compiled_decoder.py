@@ -79,6 +79,38 @@ def test_a_decoder_with_a_mixer_is_one_graph_at_each_length(mixer):
     assert_it_ends_well(MIXED, mixer)
 
 
+# of published models: Gemma 3, Gemma 2, Granite
+FORMS = (
+    "norm_position='peri', zero_centred_norm=True, embedding_scale=32**0.5, round_embedding_scale=True, "
+    "mixer='softmax:variant.qk_norm=true,variant.qk_norm_zero_centred=true'",
+    "norm_position='peri', zero_centred_norm=True, mixer='softmax:variant.softcap=2', logit_softcap=0.5",
+    "residual_scale=0.3, embedding_scale=3.0, logit_scale=0.25",
+)
+FORMED = """
+import sys
+import torch
+from ordinate import Decoder, Shape
+
+for options in sys.argv[1:]:
+    for kind in (torch.float32, torch.bfloat16):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = Decoder(eval(f"Shape(vocabulary=50, width=32, layers=1, heads=2, {options})")).to(kind)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager_decomp_partition")
+        ids, near = torch.randint(0, 50, (2, 24)), 1e-4 if kind == torch.float32 else 0.05
+        outs = [run(ids).float() for run in (model, compiled)]
+        assert (outs[0] - outs[1]).abs().max() <= near * outs[0].abs().max(), options
+        both = (torch.autograd.grad(out.square().sum(), list(model.parameters())) for out in outs)
+        for x, y in zip(*both):
+            assert (x - y).abs().max() <= 10 * near * x.abs().max(), options
+"""
+
+
+@pytest.mark.extended
+def test_a_decoder_with_the_norms_caps_and_factors_of_published_ones_is_one_graph():
+    assert_it_ends_well(FORMED, *FORMS)
+
+
 # with kernels in Triton
 KERNELS = ("none", "rope", "t5", "alibi", "kerple", "fire", "toeplitz", "shaw", "transformer_xl", "deberta", "music")
 # the graphs are traced, and nothing of them is computed

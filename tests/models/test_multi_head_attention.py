@@ -7,6 +7,7 @@ from ordinate.attention._backend import ScoreOptions
 from ordinate.mixers._mixer import KVCache
 from ordinate.mixers._projections import AcrossHeadsNorm, PerHeadLayerNorm
 from ordinate.models.multi_head_attention import AttentionOptions, MultiHeadAttention
+from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes import T5, Alibi, Learned, NoPosition, Rope, Sum
 from ordinate.testing.backend import GEOMETRIES, random_qkv
 
@@ -17,6 +18,10 @@ VARIANTS = {
     "norms of all heads": AttentionOptions(qk_norm=True, qk_norm_across=True, norm_eps=1e-3),
     "layer norms": AttentionOptions(qk_norm=True, qk_norm_kind="layer", norm_eps=1e-3),
     "norms of each head": AttentionOptions(qk_norm=True, qk_norm_kind="layer_per_head", norm_eps=1e-3),
+    "zero-centred norms": AttentionOptions(qk_norm=True, qk_norm_zero_centred=True, norm_eps=1e-3),
+    "zero-centred norms of all heads": AttentionOptions(
+        qk_norm=True, qk_norm_across=True, qk_norm_zero_centred=True, norm_eps=1e-3
+    ),
     "cap": AttentionOptions(softcap=2.0),
     "sinks": AttentionOptions(sinks=True),
     "narrow": AttentionOptions(head_width=6, scale=0.3),
@@ -46,6 +51,9 @@ def tokens(count, batch=2):
 
 def normed(y, norm):
     """Queries or keys, normalised one head and one token at a time if it is by LayerNorm."""
+    if isinstance(norm, RMSNorm):
+        factor = 1 + norm.weight if norm.zero_centred else norm.weight
+        return y / (y.square().mean(-1, keepdim=True) + norm.eps).sqrt() * factor
     if not isinstance(norm, torch.nn.LayerNorm | PerHeadLayerNorm):
         return norm(y)
     out = torch.zeros_like(y)
@@ -65,13 +73,9 @@ def looped(module, x, context, where):
     projected = [y @ w.T + b for y, w, b in zip((x, context, context), weights, biases, strict=True)]
     if module.clip_qkv is not None:
         projected = [y.sign() * y.abs().minimum(torch.tensor(module.clip_qkv)) for y in projected]
+    norms = module.q_norm, module.k_norm
     if isinstance(module.q_norm, AcrossHeadsNorm):
-        norms = module.q_norm, module.k_norm
-        rows = [
-            y / (y.square().mean(-1, keepdim=True) + 1e-3).sqrt() * norm.weight
-            for y, norm in zip(projected, norms, strict=False)
-        ]
-        projected = [*rows, projected[2]]
+        projected = [*map(normed, projected, norms), projected[2]]
     q, k, v = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected)
     if not isinstance(module.q_norm, AcrossHeadsNorm):
         q, k = normed(q, module.q_norm), normed(k, module.k_norm)
@@ -237,6 +241,7 @@ def test_half_precision_follows_autocast():
             lambda: AttentionOptions(qk_norm=True, qk_norm_across=True, qk_norm_kind="layer"),
             "qk_norm_across needs qk_norm_kind='rms'; got 'layer'; leave one of them out",
         ),
+        (lambda: AttentionOptions(qk_norm_zero_centred=True), "qk_norm_zero_centred has an effect only with qk_norm"),
         (lambda: AttentionOptions(head_width=-1), "head_width must be above zero"),
         (lambda: AttentionOptions(scale=float("inf")), "scale must be finite"),
         (lambda: ScoreOptions(softcap=-1.0), "softcap must be above zero"),

@@ -18,8 +18,10 @@ from ordinate.models.multi_head_attention import MultiHeadAttention
 from ordinate.schemes import T5, Alibi, HeadGroups
 
 SIZES = {"vocabulary": 9, "width": 16, "layers": 2, "heads": 4, "max_length": 20}
+ZERO_CENTRED = "softmax:variant.qk_norm=true,variant.qk_norm_zero_centred=true"
 MODELS = {
     "decoder": lambda: Decoder(Shape(scheme="t5+fire", layer_scale=0.1, **SIZES)),
+    "zero-centred": lambda: Decoder(Shape(zero_centred_norm=True, mixer=ZERO_CENTRED, **SIZES)),
     "head groups": lambda: Decoder(Shape(scheme="t5/kerple,none", mixer="softmax,reformer", **SIZES)),
     "mixers": lambda: Decoder(Shape(mixer="rwkv7,mamba2", scheme="none", **SIZES)),
     "encoder": lambda: Encoder(EncoderShape(scheme="learned", token_types=2, **SIZES)),

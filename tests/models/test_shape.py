@@ -69,6 +69,35 @@ def test_the_logits_are_scaled(tied):
     assert torch.equal(model.hidden_states(ids(2, 7)), plain.hidden_states(ids(2, 7)))
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_logits_are_capped(tied):
+    torch.manual_seed(0)
+    model = build(logit_softcap=0.1, logit_scale=3.0, tie_embeddings=tied)
+    plain = build(tie_embeddings=tied)
+    plain.load_state_dict(model.state_dict())
+    for capped, free in (
+        (model(ids(2, 7)), plain(ids(2, 7))),
+        (model.next_token_logits(ids(2, 7)), plain.next_token_logits(ids(2, 7))),
+    ):
+        assert torch.allclose(capped, 0.1 * torch.tanh(3 * free / 0.1), atol=1e-12)
+        assert (capped - 3 * free).abs().max() > 1e-3
+    assert torch.equal(model.hidden_states(ids(2, 7)), plain.hidden_states(ids(2, 7)))
+
+
+def test_zero_centred_norms_are_norms_whose_weights_are_one_more():
+    model = build(zero_centred_norm=True, norm_position="peri", embedding_norm=True)
+    plain = build(norm_position="peri", embedding_norm=True)
+    plain.load_state_dict(model.state_dict())
+    norms = [name for name, _ in model.named_parameters() if "norm" in name]
+    assert len(norms) == 10
+    with torch.no_grad():
+        for name in norms:
+            assert not model.get_parameter(name).any()
+            model.get_parameter(name).normal_()
+            plain.get_parameter(name).copy_(1 + model.get_parameter(name))
+    assert torch.allclose(model(ids(2, 7)), plain(ids(2, 7)), atol=1e-12)
+
+
 def test_each_layer_has_its_window():
     text = ids(1, 12)
     for windows, reach in (((3, None), 12), ((3,), 5), ((3, 2), 4), ((None,), 12)):
@@ -191,6 +220,27 @@ def test_scales_multiply_the_columns_of_each_branch(order):
     assert all(bool((x.grad != 0).any()) for x in scales.values())
 
 
+@pytest.mark.parametrize("blocks", ["plain", "reversible"])
+@pytest.mark.parametrize("order", BLOCK_CLASSES)
+@torch.no_grad()
+def test_a_factor_multiplies_the_output_of_each_branch(order, blocks):
+    if blocks == "reversible" and order != "pre":
+        pytest.skip("reversible layers are pre-norm layers")
+    text = ids(1, 4)
+    model, plain = (build(norm_position=order, blocks=blocks, residual_scale=factor) for factor in (0.25, 1.0))
+    plain.load_state_dict(model.state_dict())
+    assert not torch.allclose(model(text), plain(text))
+    for block in plain.blocks:
+        # the last linear map of each branch: its output projection, or the norm behind it
+        for part in (
+            (block.mixer_out_norm, block.feedforward_out_norm)
+            if block.norms_outputs
+            else (block.mixer.out, block.feedforward.narrow)
+        ):
+            part.weight.mul_(0.25)
+    assert torch.allclose(model(text), plain(text), atol=1e-12)
+
+
 def test_the_first_layer_can_go_without_a_norm():
     model = build(first_norm=False)
     assert isinstance(model.blocks[0].mixer_norm, torch.nn.Identity)
@@ -224,6 +274,16 @@ def test_any_feedforward_is_supported(kind):
         ({"mixer": "rnn", "head_width": 8}, "head_width needs a mixer with that option"),
         ({"layer_scale": 0.0}, "layer_scale must be above zero"),
         ({"logit_scale": 0.0}, "logit_scale must be above zero"),
+        ({"logit_softcap": 0.0}, "logit_softcap must be above zero"),
+        ({"residual_scale": -0.5}, "residual_scale must be above zero"),
+        (
+            {"logit_softcap": 30.0, "head": "none", "tie_embeddings": False},
+            "logit_softcap has an effect only with head='next_token'; got logit_softcap=30.0 with head='none'; leave",
+        ),
+        (
+            {"norm": "layer", "zero_centred_norm": True},
+            "zero_centred_norm is an option of RMS norms; got norm='layer' with zero_centred_norm=True; give",
+        ),
         (
             {"logit_scale": 0.5, "head": "none", "tie_embeddings": False},
             "logit_scale has an effect only with head='next_token'; got logit_scale=0.5 with head='none'; leave",

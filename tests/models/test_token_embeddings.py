@@ -50,6 +50,34 @@ def test_a_factor_is_a_table_so_much_larger_before_the_first_layer(kind, scheme)
     assert not torch.allclose(hidden[0], hidden[1])
 
 
+@pytest.mark.parametrize(
+    ("kind", "width", "factor"),
+    [
+        (torch.bfloat16, 3072, 55.5),
+        (torch.float16, 3072, 55.4375),
+        (torch.bfloat16, 2048, 45.25),
+        (torch.float64, 3072, 3072**0.5),
+        (torch.float32, 3072, float(torch.tensor(3072**0.5))),
+    ],
+)
+def test_a_rounded_factor_has_the_digits_of_the_type(kind, width, factor):
+    shape = Shape(**SIZES | {"width": width}, embedding_scale=width**0.5, round_embedding_scale=True)
+    assert shape.embedding_factor(kind) == factor == float(torch.tensor(width**0.5, dtype=kind))
+    assert replace(shape, round_embedding_scale=False).embedding_factor(kind) == width**0.5
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+@torch.no_grad()
+def test_embeddings_are_multiplied_by_the_rounded_factor(kind):
+    text, factor = ids(2, 7), torch.tensor(3.3, dtype=kind)
+    model = build(DECODER, embedding_scale=3.3, round_embedding_scale=True).to(kind)
+    assert torch.equal(model.embed_tokens(text), model.tokens(text) * factor)
+    both = EncoderDecoder(EncoderDecoderShape(**SIZES, embedding_scale=3.3, round_embedding_scale=True)).to(kind)
+    larger = EncoderDecoder(replace(both.shape, embedding_scale=float(factor), round_embedding_scale=False)).to(kind)
+    larger.load_state_dict(both.state_dict())
+    assert torch.equal(both.eval()(text, text), larger.eval()(text, text))
+
+
 @pytest.mark.parametrize("scheme", ["sinusoidal", "concatenated"])
 @torch.no_grad()
 def test_a_tied_head_uses_the_table_without_the_factor(scheme):

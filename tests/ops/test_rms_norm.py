@@ -21,15 +21,16 @@ def calls(monkeypatch):
     return made
 
 
-def drawn(*shape, eps=None):
-    norm = RMSNorm(shape[-1], eps=eps)
+def drawn(*shape, eps=None, zero_centred=False):
+    norm = RMSNorm(shape[-1], eps=eps, zero_centred=zero_centred)
     nn.init.normal_(norm.weight)
     return norm, (torch.randn(*shape) * torch.logspace(-3, 3, shape[-2])[:, None]).requires_grad_()
 
 
 def by_the_formula(norm, x):
     eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
-    return x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) * norm.weight.to(x.dtype)
+    factor = norm.weight.to(x.dtype) + (1 if norm.zero_centred else 0)
+    return x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) * factor
 
 
 def results(function, norm, x):
@@ -39,10 +40,11 @@ def results(function, norm, x):
     return [out, *torch.autograd.grad((out * slope).sin().sum(), [x, norm.weight])]
 
 
+@pytest.mark.parametrize("zero_centred", [False, True])
 @pytest.mark.parametrize("eps", [None, 1e-2])
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (2, 130, 17), (300, 96), (3, 5, 20, 33)])
-def test_in_cpp_it_is_the_formula(shape, eps, calls):
-    norm, x = drawn(*shape, eps=eps)
+def test_in_cpp_it_is_the_formula(shape, eps, zero_centred, calls):
+    norm, x = drawn(*shape, eps=eps, zero_centred=zero_centred)
     found, exact = results(norm, norm, x), results(lambda x: by_the_formula(norm, x), norm, x.double())
     assert len(calls) == 2
     for place, (one, other) in enumerate(zip(found, exact, strict=True)):
@@ -50,8 +52,9 @@ def test_in_cpp_it_is_the_formula(shape, eps, calls):
         assert_max_close(one, other, 1e-5, f"result {place}")
 
 
-def test_second_derivatives(calls):
-    norm, x = drawn(9, 12)
+@pytest.mark.parametrize("zero_centred", [False, True])
+def test_second_derivatives(zero_centred, calls):
+    norm, x = drawn(9, 12, zero_centred=zero_centred)
 
     def second(function, x):
         x = x.detach().requires_grad_()
@@ -111,3 +114,32 @@ def test_a_mutant_with_another_epsilon_is_noticed(calls, monkeypatch):
     assert_max_close(found[0], exact[0], 1e-5, "the result")
     with pytest.raises(AssertionError, match="gradient"):
         assert_max_close(found[1], exact[1], 1e-5, "gradient")
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_a_zero_centred_weight_is_added_to_1_without_losing_its_digits(kind):
+    norm = RMSNorm(64, eps=1e-6, zero_centred=True).to(kind)
+    assert torch.equal(norm.weight, torch.zeros(64, dtype=kind))
+    nn.init.uniform_(norm.weight, -2e-3, 2e-3)
+    x = torch.randn(5, 64).to(kind)
+    found, wide = results(norm, norm, x), torch.promote_types(kind, torch.float32)
+    exact = results(lambda x: by_the_formula(norm, x.to(wide)).to(kind), norm, x)
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == kind
+        assert_max_close(one, other, 4 * torch.finfo(kind).eps, "zero-centred")
+    if kind.itemsize == 2:
+        # 1 + weight is 1 in 16 bits for most of these, which is another output
+        lost = nn.functional.rms_norm(x, (64,), 1 + norm.weight, 1e-6)
+        assert (lost != found[0]).any()
+
+
+def test_a_zero_centred_norm_starts_at_0_and_says_so():
+    norm = RMSNorm(8, zero_centred=True)
+    nn.init.ones_(norm.weight)
+    norm.reset_parameters()
+    assert torch.equal(norm.weight, torch.zeros(8))
+    assert torch.equal(norm(torch.ones(2, 8)), nn.RMSNorm(8)(torch.ones(2, 8)))
+    assert "zero_centred=True" in repr(norm)
+    assert "zero_centred" not in repr(RMSNorm(8))
+    bare = RMSNorm(8, elementwise_affine=False, zero_centred=True)
+    assert torch.equal(bare(torch.ones(2, 8)), nn.RMSNorm(8)(torch.ones(2, 8)))

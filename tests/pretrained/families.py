@@ -15,6 +15,13 @@ LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 9, "sliding_window": 4}
+GRANITE = {
+    "embedding_multiplier": 12,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.1,
+    "logits_scaling": 3.0,
+}
 EARLY = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 LONG = {"original_max_position_embeddings": 16, "rope_theta": 1e4}
 FACTORS = [1.0, 1.5, 2.0, 4.0]
@@ -87,6 +94,12 @@ CASES = {
     "falcon, in turn": FALCON | {"parallel_attn": False, "multi_query": False, "bias": True},
     "falcon, grouped": FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
     "falcon, one norm": FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    "gemma": LLAMA | {"head_dim": 16},
+    "gemma2": LLAMA | GEMMA | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 1.0},
+    "gemma3_text": LLAMA
+    | GEMMA
+    | {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "granite": LLAMA | GRANITE,
     "gpt2": EARLY,
     "gpt2, untied": EARLY | {"tie_word_embeddings": False, "activation_function": "relu", "n_inner": 24},
     "gpt_neox": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
@@ -151,6 +164,9 @@ TEXT_HEADS = {
     "phi, text heads": LLAMA | {"tie_word_embeddings": True},
     "stablelm, text heads": LLAMA | STABLE,
     "falcon, text heads": FALCON,
+    "gemma, text heads": CASES["gemma"],
+    "gemma2, text heads": CASES["gemma2"],
+    "gemma3_text, text heads": CASES["gemma3_text"],
     "gpt2, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],
     "gptj, text heads": CASES["gptj"],

@@ -123,6 +123,19 @@ SEED_LLAMA = {
     **TOKENS,
     **LABELS,
 }
+GEMMA = SEED_LLAMA | {
+    "head_dim": [4, 6, 12],
+    "num_key_value_heads": [1, 2],
+    "use_bidirectional_attention": [OUT, None, False],
+}
+ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+ALTERNATING |= {"head_dim": 8, "query_pre_attn_scalar": 9}
+PERI_GEMMA = {name: GEMMA[name] for name in GEMMA if name != "hidden_act"} | {
+    "hidden_activation": [OUT, *ACTIVATIONS],
+    "query_pre_attn_scalar": [OUT, 4, 8, 16],
+    "attn_logit_softcapping": [OUT, None, 1.0, 5.0],
+    "final_logit_softcapping": [OUT, None, 1.0, 5.0],
+}
 BERT_FIELDS = {
     "hidden_act": [OUT, *ACTIVATIONS],
     "hidden_dropout_prob": DROPOUT,
@@ -271,6 +284,39 @@ FIELDS = {
             ],
         },
         DECODER_HEADS[:-2],
+    ),
+    "gemma": (LLAMA | {"head_dim": 8}, GEMMA | {"hidden_act": [OUT, *ACTIVATIONS]}, DECODER_HEADS[:-1]),
+    "gemma2": (
+        LLAMA | ALTERNATING,
+        PERI_GEMMA | {"sliding_window": [OUT, 3, 5], "layer_types": WINDOWS["layer_types"]},
+        DECODER_HEADS[:-1],
+    ),
+    "gemma3_text": (
+        LLAMA | ALTERNATING | {"sliding_window_pattern": 2},
+        PERI_GEMMA
+        | PATTERN
+        | {
+            "sliding_window": [OUT, 3, 5],
+            "rope_local_base_freq": [OUT, 50.0, 700.0],
+            "rope_parameters": [
+                *(OUT, None, {"full_attention": {"rope_type": "default", "rope_theta": 90.0}}),
+                *({"full_attention": rope, "sliding_attention": {"rope_theta": 300.0}} for rope in ropes(4)),
+                {"full_attention": None, "sliding_attention": {"rope_type": "linear", "factor": 2.0}},
+            ],
+        },
+        DECODER_HEADS[:-2],
+    ),
+    "granite": (
+        LLAMA,
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name != "token_classification_bias"}
+        | {
+            "mlp_bias": [OUT, True, False],
+            "embedding_multiplier": [OUT, 1, 3, 12.0],
+            "residual_multiplier": [OUT, 0.22, 1, 2.0],
+            "attention_multiplier": [OUT, 0.0078125, 0.3, 0.125, 1],
+            "logits_scaling": [OUT, 1, 3, 7.0, 16.0],
+        },
+        [LM, LM, BASE],
     ),
     "olmo2": (LLAMA, {**SEED_LLAMA, "pad_token_id": [OUT, 0, 2, 12]}, DECODER_HEADS[:-2]),
     "starcoder2": (
@@ -615,6 +661,7 @@ SHAPES = {
     "max_length": [16, 31],
     "norm": ["rms", "layer", "nonparametric"],
     "norm_eps": [None, 1e-6, 1e-2],
+    "zero_centred_norm": [False, True],
     "norm_position": ["pre", "post", "res_post", "peri", "residual", "parallel", "shared"],
     "feedforward": [
         "gelu",
@@ -659,6 +706,9 @@ SHAPES = {
         "softmax:variant.scale=0.3",
         "softmax:variant.scale=1.0,variant.out_bias=true",
         "softmax:variant.softcap=2.0",
+        "softmax:variant.scale=0.25,variant.softcap=2.0",
+        "softmax:variant.bias=true,variant.scale=0.25",
+        "softmax:variant.qk_norm=true,variant.norm_eps=1e-06,variant.qk_norm_zero_centred=true,variant.scale=0.25",
         "softmax:variant.bias=true,variant.scale=1.0",
         "softmax:variant.bias=true,position_projections=both",
         "softmax:variant.clip_qkv=0.5",
@@ -725,7 +775,10 @@ SHAPES = {
     "cross_axis": ["shared"],
     "cross_ratio": [None],
     "embedding_scale": [1.0, 2.0, 4.0],
+    "round_embedding_scale": [False, True],
     "logit_scale": [1.0, 0.25, 3.0],
+    "logit_softcap": [None, 1.0, 5.0],
+    "residual_scale": [1.0, 0.22, 2.0],
     "logit_bias": [True, False],
     "start": [None, 0, 3],
     "end": [(), 1, (1, 2)],

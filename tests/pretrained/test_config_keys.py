@@ -34,7 +34,7 @@ ENCODERS = (
     "dinov2_with_registers",
 )
 # families with windows in some layers
-LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "cohere2")
+LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "cohere2", "gemma2", "gemma3_text")
 PAIRS = ("t5", "mt5", "umt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"

@@ -5,17 +5,19 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 from ordinate import Decoder, Shape
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.pretrained import verify
 from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
-from ordinate.pretrained.weights import family_of, load, save
+from ordinate.pretrained.weights import family_for, family_of, load, save
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 PAIRS = ("t5", "mt5", "marian")
 PHI_NORMS = "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05"
+CAPPED = "softmax:variant.scale=0.5,variant.softcap=2.0"
 
 
 def agrees(folder):
@@ -94,6 +96,25 @@ def agrees(folder):
         ("falcon", {"parallel_attn": False}, "norm_position", "pre"),
         ("glm", {"partial_rotary_factor": 1.0}, "scheme", "rope:theta=10000.0,layout=interleaved"),
         ("glm4", {"attention_bias": False}, "mixer", "softmax"),
+        # of the first files, which mean the tanh formula
+        ("gemma", {"hidden_act": "gelu"}, "feedforward", "geglu_tanh"),
+        ("gemma", {"hidden_act": "gelu_python"}, "feedforward", "geglu"),
+        ("gemma2", {"attn_logit_softcapping": None, "query_pre_attn_scalar": 8}, "mixer", "softmax"),
+        ("gemma2", {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 4}, "mixer", CAPPED),
+        ("gemma2", {"final_logit_softcapping": None}, "logit_softcap", None),
+        ("gemma2", {"sliding_window": 3, "layer_types": None}, "sliding_windows", (3, None)),
+        ("gemma3_text", {"final_logit_softcapping": 1.5, "attn_logit_softcapping": 0.1}, "logit_softcap", 1.5),
+        (
+            "gemma3_text",
+            {"rope_local_base_freq": 70.0, "rope_theta": 900.0},
+            "scheme",
+            "rope:theta=70.0,rope:theta=900.0",
+        ),
+        ("gemma3_text", {}, "scheme", "rope:theta=10000.0,rope:theta=1000000.0"),
+        ("granite", {"residual_multiplier": 0.22, "logits_scaling": 49.0}, "residual_scale", 0.22),
+        ("granite", {"embedding_multiplier": 12}, "embedding_scale", 12.0),
+        ("granite", {"attention_multiplier": 0.25}, "mixer", "softmax:variant.scale=0.25"),
+        ("granite", {"attention_multiplier": 8**-0.5}, "mixer", "softmax"),
         ("t5", {"is_gated_act": None, "scale_decoder_outputs": None}, "logit_scale", 1.0),
         ("t5", {"relative_attention_num_buckets": 7}, "scheme", "t5:buckets=7,max_distance=40"),
         ("marian", {"encoder_attention_heads": 4, "decoder_attention_heads": 1}, "source_heads", 4),
@@ -235,6 +256,28 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             "sliding_window_pattern must be a whole number above zero, where layer_types is left out; got 'LLLG'",
         ),
         ("umt5_encoder", {"is_decoder": True}, "umt5 is supported with is_decoder=False only; got True"),
+        ("gemma", {"use_bidirectional_attention": True}, "gemma is supported with use_bidirectional_attention=False"),
+        (
+            "gemma2",
+            {"attn_logit_softcapping": 0.0},
+            r"attn_logit_softcapping in config\.json must be above zero; got 0",
+        ),
+        (
+            "gemma2",
+            {"final_logit_softcapping": -1},
+            r"final_logit_softcapping .* must be above zero; got -1; correct",
+        ),
+        (
+            "gemma3_text",
+            {"query_pre_attn_scalar": 0},
+            r"query_pre_attn_scalar in config\.json must be above zero; got 0",
+        ),
+        (
+            "granite",
+            {"residual_multiplier": -0.5},
+            r"residual_multiplier in config\.json must be above zero; got -0\.5",
+        ),
+        ("granite", {"logits_scaling": 0.0}, r"logits_scaling in config\.json must be above zero; got 0\.0"),
         ("mistral", {"sliding_window": 0}, r"sliding_window in config\.json must be above 1, or null: .*; got 0"),
         ("ministral", {"sliding_window": 1}, r"sliding_window .* 1, the cache of transformers keeps all .*; got 1"),
     ],
@@ -293,6 +336,8 @@ def test_any_number_of_rotated_channels_is_written_and_read(width, rotated):
 
 
 GATED = {"feedforward": "swiglu"}
+GEMMA2 = GATED | {"norm_position": "peri", "zero_centred_norm": True, "tie_embeddings": True}
+GEMMA2 |= {"embedding_scale": 4.0, "round_embedding_scale": True}
 
 
 @pytest.mark.parametrize(
@@ -341,7 +386,7 @@ GATED = {"feedforward": "swiglu"}
             {"norm_position": "post"},
             "a falcon requires .*; got softmax, post and 2 for 2; use save",
         ),
-        ("olmo", Decoder, GATED, "a olmo requires swiglu .*, nonparametric norms and .*; got swiglu, rms and pre"),
+        ("olmo", Decoder, GATED, "a olmo requires swiglu .*, nonparametric norms, .*; got swiglu, rms, pre, False"),
         (
             "olmo",
             Decoder,
@@ -357,7 +402,39 @@ GATED = {"feedforward": "swiglu"}
             "a starcoder2 must have the same window in every layer; got .*; use save_pretrained instead",
         ),
         ("cohere2", Decoder, GATED, "a cohere2 requires .* norm_position shared, and a gated feedforward; got .*pre"),
-        ("olmo2", Decoder, GATED, "a olmo2 requires swiglu .* and norm_position res_post; got swiglu, rms and pre"),
+        (
+            "olmo2",
+            Decoder,
+            GATED,
+            "a olmo2 requires swiglu .*, norm_position res_post and zero_centred_norm=False; got swiglu, rms, pre",
+        ),
+        ("gemma", Decoder, GATED, "a gemma requires .*, norm_position pre and zero_centred_norm=True; got .*, False"),
+        (
+            "llama",
+            Decoder,
+            GATED | {"zero_centred_norm": True},
+            "a llama requires .*=False; got swiglu, rms, pre, True",
+        ),
+        (
+            "llama",
+            Decoder,
+            GATED | {"residual_scale": 0.5},
+            r"the config\.json .*; residual_scale=0\.5 would become 1\.0",
+        ),
+        (
+            "gemma2",
+            Decoder,
+            GEMMA2 | {"mixer": "softmax:variant.scale=0.3"},
+            r"a gemma2 multiplies scores by 1 / sqrt\(query_pre_attn_scalar\), of a whole number; got .* scale=0\.3",
+        ),
+        ("gemma2", Decoder, GEMMA2 | {"embedding_scale": 2.0}, r"embedding_scale=2\.0 would become 4\.0"),
+        ("granite", Decoder, GATED | {"logit_softcap": 2.0}, r"logit_softcap=2\.0 would become None"),
+        (
+            "granite",
+            Decoder,
+            GATED | {"mixer": "softmax:variant.softcap=2.0"},
+            "a granite requires the mixer 'softmax'",
+        ),
         (
             "olmo3",
             Decoder,
@@ -392,3 +469,43 @@ def test_a_shape_that_a_family_does_not_have_is_not_saved(family, kind, fields, 
     )
     with pytest.raises(ValueError, match=match):
         save(model, tmp_path, family)
+
+
+@pytest.mark.parametrize("scaling", [3.0, 7.0, 16.0, 49.0, 0.1, 1e-3])
+def test_the_logits_scaling_of_a_granite_is_written_as_it_was_read(scaling):
+    family = family_of("granite")
+    shape = family.read_config(FIELDS["granite"][0] | {"logits_scaling": scaling}, ())
+    assert family.write_config(shape)["logits_scaling"] == scaling
+
+
+def test_the_language_model_inside_another_is_named():
+    config = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}
+    for part, remedy in (
+        ("gemma3_text", "its text_config is a gemma3_text: save the language model alone in "),
+        ("xyz", "load a checkpoint of one of these families"),
+        (None, "load a checkpoint of one of"),
+    ):
+        inner = {} if part is None else {"text_config": {"model_type": part}}
+        with pytest.raises(ValueError, match=f"must be one of .*; got 'gemma3', .*; {remedy}"):
+            family_for({**config, "text_config": None, **inner})
+
+
+@pytest.mark.parametrize("family", ["gemma", "gemma2", "gemma3_text"])
+def test_a_gemma_in_bfloat16_has_the_bits_of_its_embeddings_and_norms(family, made, tmp_path):
+    folder = made(family, "ForCausalLM", hidden_size=48)
+    other = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    model, ids = load(folder, dtype=torch.bfloat16), torch.arange(3, 13)[None]
+    with torch.no_grad():
+        x = other.model.embed_tokens(ids)
+        assert torch.equal(model.embed_tokens(ids), x)
+        # in bfloat16 the root of 48 is 6.9375
+        assert not torch.equal(x, other.model.embed_tokens.weight[ids] * 48**0.5)
+        for ours, theirs in (
+            (model.norm, other.model.norm),
+            (model.blocks[0].mixer_norm, other.model.layers[0].input_layernorm),
+        ):
+            assert torch.equal(ours.weight, theirs.weight)
+            assert torch.equal(ours(x), theirs(x))
+    save(model, tmp_path / "again", family)
+    assert load(tmp_path / "again").norm.weight.dtype == torch.bfloat16
+    assert torch.equal(load(tmp_path / "again").norm.weight, other.model.norm.weight)

@@ -56,9 +56,11 @@ def written(name, folder):
             # numbers that float32 represents well enough to compare them
             parameter.mul_(0.5)
     model.save_pretrained(folder)
+    # what a model computes from its config.json in bfloat16, as Gemma its factor, would stay rounded in model.float()
+    wide = type(model).from_pretrained(folder, dtype=torch.float32).eval()
     (folder / "generation_config.json").unlink(missing_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    return head, DRAWN["outputs"](model.float(), head)
+    return head, DRAWN["outputs"](wide, head)
 
 
 @torch.no_grad()

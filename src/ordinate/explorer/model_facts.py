@@ -15,6 +15,7 @@ from ordinate.mixers.softmax import Softmax
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
+from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._scheme import Scheme
 from ordinate.schemes.alibi import Alibi
 from ordinate.schemes.learned import Learned
@@ -52,6 +53,10 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "feedforward": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"),
     "layer_scale": (None,),
     "logit_scale": (1.0,),
+    "logit_softcap": (None,),
+    "residual_scale": (1.0,),
+    "zero_centred_norm": (False,),
+    "round_embedding_scale": (False,),
     "first_norm": (True,),
     "blocks": ("plain",),
 }
@@ -84,8 +89,12 @@ def _check_mixers(model: Backbone) -> None:
     for block in model.blocks:
         mixer: Any = block.mixer
         plain = type(mixer) is Softmax and (mixer.softcap, mixer.sinks, mixer.clip_qkv) == (None, None, None)
-        plain = plain and type(mixer.q_norm) in (nn.Identity, nn.RMSNorm)
-        must = "the explorer runs softmax attention without softcap, sinks, clip_qkv, qk_norm_kind and qk_norm_across"
+        plain = plain and type(mixer.q_norm) in (nn.Identity, RMSNorm)
+        plain = plain and not getattr(mixer.q_norm, "zero_centred", False)
+        must = (
+            "the explorer runs softmax attention without softcap, sinks, clip_qkv, qk_norm_kind, qk_norm_across and "
+            "qk_norm_zero_centred"
+        )
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
 
 

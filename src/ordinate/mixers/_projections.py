@@ -16,6 +16,7 @@ from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tok
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import KVCache, Mixer, check_heads
 from ordinate.ops.linear_layer import Linear, linear, weight_and_bias
+from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
 
 QKNorm = Literal["rms", "layer", "layer_per_head"]
@@ -35,6 +36,7 @@ class AttentionOptions:
         qk_norm_kind: that norm: `rms`; `layer`: LayerNorm with a bias (Phi); `layer_per_head`: LayerNorm without a
             bias, with weights of its own for each head (StableLM).
         qk_norm_across: whether that norm is one of the channels of all heads together (OLMo 2).
+        qk_norm_zero_centred: whether the weights of that norm are added to 1, and start at 0 (Gemma 3).
         norm_eps: epsilon of that norm.
         softcap: logit soft-capping, scores become softcap tanh(score / softcap) (Gemma 2); None: no capping.
         sinks: whether each head has a learned attention sink, a logit that takes part in the softmax and has no value
@@ -50,6 +52,7 @@ class AttentionOptions:
     qk_norm: bool = False
     qk_norm_kind: QKNorm = "rms"
     qk_norm_across: bool = False
+    qk_norm_zero_centred: bool = False
     norm_eps: float = 1e-6
     softcap: float | None = None
     sinks: bool = False
@@ -60,27 +63,29 @@ class AttentionOptions:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
-        need_known("qk_norm_kind", self.qk_norm_kind, QK_NORMS)
-        for name, plain in (
-            ("qk_norm_across", not self.qk_norm_across),
-            ("qk_norm_kind", self.qk_norm_kind == "rms"),
-        ):
-            must = f"{name} has an effect only with qk_norm"
-            need(self.qk_norm or plain, must, "got qk_norm=False", "give qk_norm=True too")
-        must, came = "qk_norm_across needs qk_norm_kind='rms'", f"got {self.qk_norm_kind!r}"
-        need(not self.qk_norm_across or self.qk_norm_kind == "rms", must, came, "leave one of them out")
+        need_known("qk_norm_kind", self.qk_norm_kind, ("rms", *LAYER_NORMS))
+        is_rms, of_rms = self.qk_norm_kind == "rms", ("qk_norm_across", "qk_norm_zero_centred")
+        used = [name for name in of_rms if getattr(self, name)]
+        for name in [*used, *([] if is_rms else ["qk_norm_kind"])]:
+            need(
+                self.qk_norm, f"{name} has an effect only with qk_norm", "got qk_norm=False", "give qk_norm=True too"
+            )
+        must, came = f"{', '.join(used)} needs qk_norm_kind='rms'", f"got {self.qk_norm_kind!r}"
+        need(is_rms or not used, must, came, "leave one of them out")
 
     def qk_norms(self, head_width: int, heads: int, kv_heads: int) -> Sequence[nn.Module]:
         """Build the norms of queries and of keys."""
         if not self.qk_norm:
             return nn.Identity(), nn.Identity()
-        if not self.qk_norm_across:
-            make = QK_NORMS[self.qk_norm_kind]
+        if self.qk_norm_kind != "rms":
+            make = LAYER_NORMS[self.qk_norm_kind]
             return [make(head_width, count, self.norm_eps) for count in (heads, kv_heads)]
-        return [AcrossHeadsNorm(head_width * count, eps=self.norm_eps) for count in (heads, kv_heads)]
+        kind, counts = (AcrossHeadsNorm, (heads, kv_heads)) if self.qk_norm_across else (RMSNorm, (1, 1))
+        zero_centred = self.qk_norm_zero_centred
+        return [kind(head_width * count, eps=self.norm_eps, zero_centred=zero_centred) for count in counts]
 
 
-class AcrossHeadsNorm(nn.RMSNorm):
+class AcrossHeadsNorm(RMSNorm):
     """RMSNorm of queries or keys over the channels of all heads together (OLMo 2)."""
 
     def forward(self, x: Queries) -> Queries:
@@ -107,12 +112,11 @@ class PerHeadLayerNorm(nn.Module):
         return nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight[:, None]
 
 
-QK_NORMS: Mapping[QKNorm, Callable[[int, int, float], nn.Module]] = {
-    "rms": lambda head_width, heads, eps: nn.RMSNorm(head_width, eps=eps),
+LAYER_NORMS: Mapping[QKNorm, Callable[[int, int, float], nn.Module]] = {
     "layer": lambda head_width, heads, eps: nn.LayerNorm(head_width, eps=eps),
     "layer_per_head": PerHeadLayerNorm,
 }
-"""What makes the norm of each kind, from the channels of a head, the number of heads, and epsilon."""
+"""What makes the norm of each kind of LayerNorm, from the channels of a head, the number of heads, and epsilon."""
 
 
 def zero_at_padding(x: Tokens, where: Geometry) -> Tokens:

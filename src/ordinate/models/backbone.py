@@ -12,7 +12,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.seeds import derive_seed
-from ordinate.core.shapes import Ids, Tokens
+from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.core.tensors import has_free_values, need_device, need_tensor
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
@@ -158,7 +158,7 @@ class Backbone(LayerStack):
 
     def embed_tokens(self, ids: Ids) -> Tokens:
         """Token embeddings, without position embeddings."""
-        return scaled(self.tokens(ids), self.shape.embedding_scale)
+        return embedded(self.tokens, ids, self.shape)
 
     def check_ids(self, ids: Ids) -> None:
         """Raise unless these are token ids of this model, on its device."""
@@ -172,6 +172,20 @@ class Backbone(LayerStack):
 def scaled(x: Tokens, factor: float) -> Tokens:
     """Multiply token vectors by a factor; with the factor 1 they are returned as they are."""
     return x if factor == 1 else x * factor
+
+
+def embedded(table: nn.Embedding, ids: Ids, shape: Shape) -> Tokens:
+    """Token embeddings, times the factor of the model, without position embeddings."""
+    x = table(ids)
+    return scaled(x, shape.embedding_factor(x.dtype))
+
+
+def soft_capped(logits: Logits, cap: float | None) -> Logits:
+    """Squash logits to (-cap, cap): cap tanh(logits / cap); without a cap they are returned as they are.
+
+    Source: Gemma Team 2024, Gemma 2, section 2, https://arxiv.org/abs/2408.00118.
+    """
+    return logits if cap is None else cap * (logits / cap).tanh()
 
 
 def check_geometry(ids: Ids, where: Geometry) -> None:

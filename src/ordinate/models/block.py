@@ -30,6 +30,24 @@ class LayerScale(nn.Module):
         return x * self.weight
 
 
+class BranchDropout(nn.Dropout):
+    """Dropout of the output of a branch, times a factor that is the same for all branches (Granite).
+
+    Args:
+        p: dropout probability.
+        factor: what the output is multiplied by; with 1 it is left as it is.
+    """
+
+    def __init__(self, p: float, factor: float) -> None:
+        super().__init__(p)
+        self.factor = factor
+
+    def forward(self, input: Tokens) -> Tokens:
+        """Return what is added to the residual stream."""
+        kept = super().forward(input)
+        return kept if self.factor == 1 else kept * self.factor
+
+
 @dataclass(frozen=True, eq=False)
 class CrossAttentionInput:
     """Cross-attention input of one layer.
@@ -60,6 +78,7 @@ class Block(nn.Module):
         dropout: dropout probability of the output of each branch.
         layer_scale: initial value of LayerScale for the mixer and the feed-forward; None: no LayerScale.
         cross: cross-attention; None: none.
+        residual_scale: factor of the output of each branch as it is added to the residual stream.
     Source: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, figure 1b,
         https://arxiv.org/abs/2002.04745.
     """
@@ -78,6 +97,7 @@ class Block(nn.Module):
         dropout: float,
         layer_scale: float | None = None,
         cross: AttentionMixer | None = None,
+        residual_scale: float = 1.0,
     ) -> None:
         super().__init__()
         before, after = (norm if has else _no_norm for has in (self.norms_inputs, self.norms_outputs))
@@ -91,7 +111,7 @@ class Block(nn.Module):
         self.mixer_scale, self.feedforward_scale = (
             nn.Identity() if layer_scale is None else LayerScale(width, layer_scale) for _ in range(2)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = BranchDropout(dropout, residual_scale)
 
     def mixer_branch(
         self, x: Tokens, at: Placed, state: MixerState | None = None
@@ -240,11 +260,9 @@ class SharedNormParallelBlock(Block):
         feedforward: nn.Module,
         norm: Callable[[int], nn.Module],
         width: int,
-        dropout: float,
-        layer_scale: float | None = None,
-        cross: AttentionMixer | None = None,
+        *rest: Any,
     ) -> None:
-        super().__init__(mixer, feedforward, norm, width, dropout, layer_scale, cross)
+        super().__init__(mixer, feedforward, norm, width, *rest)
         # the shared norm is registered once, as mixer_norm: further names would appear in checkpoints
         self.cross_norm: nn.Module = nn.Identity()
         self.feedforward_norm: nn.Module = nn.Identity()

@@ -64,7 +64,7 @@ class ConvolvedBlock(PostBlock):
         x = norm(layer(x) + f(conv(x)))
 
     Args:
-        mixer, feedforward, norm, width, dropout, layer_scale, cross: those of `Block`.
+        mixer, feedforward, norm, width, rest: those of `Block`.
         convolution: the convolution, with its activation function.
     Source: the published code of DeBERTa, version 2, https://github.com/microsoft/DeBERTa.
     """

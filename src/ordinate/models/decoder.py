@@ -10,7 +10,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.data.batch import Batch
-from ordinate.models.backbone import Backbone, scaled
+from ordinate.models.backbone import Backbone, scaled, soft_capped
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.saved_model import SavedModel
@@ -23,7 +23,7 @@ class Decoder(Backbone, SavedModel):
     """Decoder-only (causal) language model: next-token logits at each position; or classes of texts or tokens.
 
         x = P (embedding_scale * table[ids]), with position embeddings if the scheme has any;  layers of Block;
-        logits = Q norm(x) W
+        logits = logit_scale Q norm(x) W, soft-capped if the shape says so
 
     P and Q are the identity, or linear maps from `embedding_width` columns and back.
 
@@ -130,10 +130,10 @@ class Decoder(Backbone, SavedModel):
             "call class_logits, span_logits or hidden_states, or load a checkpoint with a language-model head",
         )
         x = scaled(x, self.shape.logit_scale)
-        if self.head is not None:
-            return self.head(x)
         # a scheme that appends columns leaves the token table narrower than the model
-        return linear(x[..., : self.tokens.embedding_dim], self.tokens.weight)
+        narrow = x[..., : self.tokens.embedding_dim]
+        logits = linear(narrow, self.tokens.weight) if self.head is None else self.head(x)
+        return soft_capped(logits, self.shape.logit_softcap)
 
     def _check_places(self, ids: Ids, where: Geometry, cache: Cache | None) -> None:
         self.check_geometry(ids, where)

@@ -14,7 +14,7 @@ from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Logits, SourceIds, Tokens
 from ordinate.data.batch import Batch
 from ordinate.mixers._mixer import MixerState
-from ordinate.models.backbone import LayerStack, check_geometry, need_ids, scaled
+from ordinate.models.backbone import LayerStack, check_geometry, embedded, need_ids, scaled, soft_capped
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource, cross_geometry
@@ -135,7 +135,7 @@ class EncoderDecoder(nn.Module, SavedModel):
             "got a causal one",
             "build it by Geometry.full, or with causal=False",
         )
-        placed, x = self.encoder.bind_schemes(where), scaled(table(source), self.shape.embedding_scale)
+        placed, x = self.encoder.bind_schemes(where), embedded(table, source, self.shape)
         y, _ = self.encoder.run_layers(placed[0].embed(x), placed, None)
         real = token_mask(where)
         return y if real is None else y.masked_fill(~real[..., None], 0.0)
@@ -201,14 +201,14 @@ class EncoderDecoder(nn.Module, SavedModel):
     ) -> tuple[Tokens, list[MixerState | None]]:
         """Run the decoder; return its hidden states and the new state of each layer."""
         placed = self.decoder.bind_schemes(seen)
-        x = scaled(self.tokens(target), self.shape.embedding_scale)
+        x = embedded(self.tokens, target, self.shape)
         return self.decoder.run_layers(placed[0].embed(x), placed, before, cross_inputs)
 
     def _logits(self, x: Tokens) -> Logits:
         # a scheme that appends columns leaves the token table narrower than the model
         table = self.tokens.weight if self.head is None else weight_and_bias(self.head)[0]
         x = scaled(x[..., : table.shape[1]], self.shape.logit_scale)
-        return linear(x, table, self.logit_bias)
+        return soft_capped(linear(x, table, self.logit_bias), self.shape.logit_softcap)
 
     def cross_attention_inputs(self, target: Geometry, memory: EncodedSource) -> list[CrossAttentionInput]:
         """Cross-attention inputs of all layers; layers with the same scheme share its position encodings."""

@@ -1,10 +1,12 @@
 """Hyperparameters of a model, and construction of its layers from them."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
+import torch
 from torch import nn
 
 from ordinate.core import catalog
@@ -40,6 +42,11 @@ NORMS: dict[Norm, Callable[..., nn.Module]] = {
 BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "feedforward_in", "head")
 # standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
+POSITIVE = (
+    "hidden", "head_width", "layer_scale", "embedding_scale", "embedding_std", "logit_scale", "logit_softcap",
+    "residual_scale",
+)  # fmt: skip
+"""Numbers that must be above zero, where they are given."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class Shape:
         max_length: longest input that schemes with a table must support [tokens].
         norm: `rms` or `layer`; `nonparametric`: LayerNorm without weights and biases (OLMo).
         norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
+        zero_centred_norm: whether the weights of `rms` norms are added to 1, and start at 0 (Gemma); see `RMSNorm`.
         norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
             (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
             and residual connections carry the normalised input (Bloom, if so set).
@@ -93,9 +101,13 @@ class Shape:
             token is that of the geometry.
         embedding_scale: factor of the token embeddings before the first layer; the square root of the width in the
             original transformer. A tied output head uses the table without it.
+        round_embedding_scale: whether that factor is rounded to the type of the embeddings (Gemma): in bfloat16, 55.4
+            becomes 55.5.
         embedding_std: standard deviation of the token embeddings at initialisation, after that factor: that of the
             table is `table_std`. Schemes that add to the token embeddings get it as `scale`.
         logit_scale: factor of the final hidden states before the output head; width^(-1/2) in T5.
+        logit_softcap: soft cap of the logits, which become cap tanh(logits / cap) (Gemma 2); None: no cap.
+        residual_scale: factor of the output of each branch as it is added to the residual stream (Granite).
         embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
         embedding_width: columns of the token table; None: `width`. Otherwise a linear map takes token embeddings to
             `width`. In a decoder positions are added after it, and another one takes final hidden states back (OPT);
@@ -123,6 +135,7 @@ class Shape:
     max_length: int = 1024
     norm: Norm = "rms"
     norm_eps: float | None = None
+    zero_centred_norm: bool = False
     norm_position: NormPosition = "pre"
     feedforward: FeedForwardKind = "gelu"
     hidden: int | None = None
@@ -133,8 +146,11 @@ class Shape:
     labels: tuple[str, ...] = ()
     padding: int | None = None
     embedding_scale: float = 1.0
+    round_embedding_scale: bool = False
     embedding_std: float = INITIAL_STD
     logit_scale: float = 1.0
+    logit_softcap: float | None = None
+    residual_scale: float = 1.0
     embedding_norm: bool = False
     embedding_width: int | None = None
     layer_scale: float | None = None
@@ -189,6 +205,14 @@ class Shape:
     def table_std(self) -> float:
         """Standard deviation of the token table at initialisation, before the factor."""
         return self.embedding_std / self.embedding_scale
+
+    def embedding_factor(self, kind: torch.dtype) -> float:
+        """Return the factor of token embeddings of this type."""
+        if not self.round_embedding_scale:
+            return self.embedding_scale
+        # the distance of neighbouring numbers of the type
+        step = math.ldexp(torch.finfo(kind).eps / 2, math.frexp(self.embedding_scale)[1])
+        return round(self.embedding_scale / step) * step
 
     @property
     def hidden_width(self) -> int:
@@ -253,7 +277,7 @@ class Shape:
     def make_norm(self, width: int) -> nn.Module:
         """Build a norm for this number of columns."""
         if self.norm == "rms":
-            return RMSNorm(width, eps=self.norm_eps)
+            return RMSNorm(width, eps=self.norm_eps, zero_centred=self.zero_centred_norm)
         eps, learned = 1e-5 if self.norm_eps is None else self.norm_eps, self.norm == "layer"
         return nn.LayerNorm(width, eps=eps, elementwise_affine=learned, bias="norm" in self.bias)
 
@@ -269,8 +293,8 @@ class Shape:
         """Build a layer, counted from 0."""
         inner = self._feedforward()
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
-        norm, width = self.make_norm, self.width
-        made = self.block_class(layer)(mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
+        scales = self.dropout, self.layer_scale, cross, self.residual_scale
+        made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made
@@ -287,7 +311,7 @@ class Shape:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "layer_scale", "embedding_scale", "embedding_std", "logit_scale"):
+        for name in POSITIVE:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         if self.embedding_width is not None:
@@ -326,11 +350,18 @@ class Shape:
             "got bias='head'",
             "give tie_embeddings=False",
         )
+        for name, usual in (("logit_scale", 1.0), ("logit_softcap", None)):
+            need(
+                getattr(self, name) == usual or self.head == "next_token",
+                f"{name} has an effect only with head='next_token'",
+                f"got {name}={getattr(self, name)} with head={self.head!r}",
+                "leave it out",
+            )
         need(
-            self.logit_scale == 1 or self.head == "next_token",
-            "logit_scale has an effect only with head='next_token'",
-            f"got logit_scale={self.logit_scale} with head={self.head!r}",
-            "leave it out",
+            self.norm == "rms" or not self.zero_centred_norm,
+            "zero_centred_norm is an option of RMS norms",
+            f"got norm={self.norm!r} with zero_centred_norm=True",
+            "give norm='rms', or leave it out",
         )
         need(
             self.first_norm or self.norm_position == "pre",

@@ -20,7 +20,9 @@ OPTIONAL: Mapping[str, Any] = {
          "num_ln_in_parallel_attn", "ffn_hidden_size"),
         int | None,
     ),
-    **dict.fromkeys(("partial_rotary_factor", "rope_theta", "clip_qkv"), float | None),
+    **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv"), float | None),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), float | None),
+    "use_bidirectional_attention": bool | None,
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), dict[str, Any] | None),
     **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
     "eos_token_id": int | list[int] | None,
@@ -81,6 +83,17 @@ NO_COUNTS = frozenset(
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
 EPSILONS = frozenset({"layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps", "norm_epsilon"})
 """Keys of small numbers that norms add to variances."""
+FACTORS = frozenset(
+    {
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "embedding_multiplier",
+        "residual_multiplier",
+        "attention_multiplier",
+        "logits_scaling",
+    }
+)
+"""Factors and caps that must be above zero."""
 COUNTED = (int, int | None, int | PAIR)
 REMEDY = "correct it, or download the file again"
 WORDS: Mapping[Any, str] = {
@@ -114,8 +127,11 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], file: st
             counts = name not in NO_COUNTS and kind in COUNTED and (not isinstance(default, int) or default > 0)
             must = f"{name} in {file} must be at least 0 and below 1"
             need(name not in EPSILONS or 0 <= value < 1, must, f"got {shown(value)}", REMEDY)
-            sizes = () if not counts or value is None else value if isinstance(value, list) else (value,)
             must = f"{name} in {file} must be above zero"
+            # others have no effect
+            positive = name in FACTORS and name in defaults
+            need(not positive or value is None or value > 0, must, f"got {shown(value)}", REMEDY)
+            sizes = () if not counts or value is None else value if isinstance(value, list) else (value,)
             need(all(size > 0 for size in sizes), must, f"got {shown(value)}", REMEDY)
 
 

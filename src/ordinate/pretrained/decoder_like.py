@@ -13,6 +13,8 @@ from ordinate.pretrained._family import Family, TensorRule, linear_rules
 from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
 
 TOKEN_BIAS = "token_classification_bias"
+PLAIN_LOGITS: Mapping[str, Any] = {"logit_scale": 1.0, "logit_softcap": None}
+"""What changes logits of next tokens only."""
 
 
 class DecoderLike(Family):
@@ -62,14 +64,14 @@ class DecoderLike(Family):
                 padding=self._padding(shape) if head == "classes" else None,
                 bias=(*plain, "head") if biased else plain,
                 tie_embeddings=False,
-                logit_scale=1.0,
+                **PLAIN_LOGITS,
             )
         stored = (rule.theirs[0] for rule in self.rules(shape) if rule.ours.startswith("head."))
         heads = {self.stored_name(name, names) for name in stored}
         # a tied head is there even in a checkpoint of the bare model
         if named != self.base_class or shape.tie_embeddings or heads <= set(names):
             return shape
-        return replace(shape, head="none", bias=plain, logit_scale=1.0)
+        return replace(shape, head="none", bias=plain, **PLAIN_LOGITS)
 
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
         """Return the shape; with a head of its own where the checkpoint has one that differs, as in transformers."""

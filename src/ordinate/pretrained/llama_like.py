@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.models.block import NormPosition
-from ordinate.models.feedforward import GATED
+from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Norm, Shape
 from ordinate.pretrained._family import (
     HF_GATES,
@@ -25,8 +26,9 @@ class LlamaLike(DecoderLike):
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `out_bias`, `qk_norm`, `qk_norm_across`, `norm`,
-        `norm_position`, `norms`, `fused_projections`, `fused_gates`, `scheme`, `scheme_config`, `windows` and
-        `window_config`.
+        `norm_position`, `norms`, `zero_centred`, `fused_projections`, `fused_gates`, `activation_key`, `gates`,
+        `score_options`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows` and
+        `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
     """
 
     prefix = "model."
@@ -67,11 +69,20 @@ class LlamaLike(DecoderLike):
     """Whether checkpoints have one tensor for queries, keys and values."""
     fused_gates: ClassVar[bool] = False
     """Whether checkpoints have one tensor for gate and up projection."""
+    zero_centred: ClassVar[bool] = False
+    """Whether the weights of all norms are added to 1."""
+    activation_key: ClassVar[str] = "hidden_act"
+    """The key of the activation function."""
+    gates: ClassVar[Mapping[str, FeedForwardKind]] = HF_GATES
+    """The gated feed-forward of each name of an activation function."""
+    score_options: ClassVar[tuple[str, ...]] = ()
+    """The options of the mixer for scores that the family can have: `scale`, `softcap`."""
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
         head_width = config["head_dim"] or width // heads
         biases = {name: bool(config[name]) for name in self.optional_biases}
+        scores = self.scores(config, head_width)
         return Shape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -80,31 +91,35 @@ class LlamaLike(DecoderLike):
             kv_heads=config["num_key_value_heads"] or heads,
             head_width=head_width,
             scheme=self.scheme(config, head_width),
-            mixer=self._mixer(config["rms_norm_eps"], biased=biases.get("attention_bias", False)),
+            mixer=self._mixer(config["rms_norm_eps"], scores, biased=biases.get("attention_bias", False)),
             sliding_windows=self.windows(config),
             max_length=config["max_position_embeddings"],
             norm=self.norm,
             norm_eps=config["rms_norm_eps"],
             norm_position=self.norm_position,
-            feedforward=activation_kind(config, "hidden_act", HF_GATES),
+            zero_centred_norm=self.zero_centred,
+            feedforward=activation_kind(config, self.activation_key, self.gates),
             bias=("norm", "feedforward") if biases.get("mlp_bias") else ("norm",),
             hidden=config["intermediate_size"],
             tie_embeddings=config["tie_word_embeddings"],
+            **self.scales(config),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
         width = shape.bindable_sizes["head_width"]
+        norms = shape.norm, shape.norm_position, shape.zero_centred_norm
         need(
-            shape.feedforward in GATED and (shape.norm, shape.norm_position) == (self.norm, self.norm_position),
-            f"a {self.model_type} requires swiglu or another gated feedforward, {self.norm} norms and norm_position "
-            f"{self.norm_position}",
-            f"got {shape.feedforward}, {shape.norm} and {shape.norm_position}",
+            shape.feedforward in GATED and norms == (self.norm, self.norm_position, self.zero_centred),
+            f"a {self.model_type} requires swiglu or another gated feedforward, {self.norm} norms, norm_position "
+            f"{self.norm_position} and zero_centred_norm={self.zero_centred}",
+            f"got {shape.feedforward}, {', '.join(map(str, norms))}",
             "choose another family, or use save_pretrained",
         )
-        mixers = {self._mixer(shape.norm_eps, biased=biased): biased for biased in (True, False)}
+        scores = self._given_scores(shape)
+        mixers = {self._mixer(shape.norm_eps, scores, biased=biased): biased for biased in (True, False)}
         need(
             shape.mixer_spec in mixers,
-            f"a {self.model_type} requires the mixer {self._mixer(shape.norm_eps, biased=False)!r}",
+            f"a {self.model_type} requires the mixer {self._mixer(shape.norm_eps, scores, biased=False)!r}",
             f"got {shape.mixer_spec!r}",
             "choose another family, or use save_pretrained",
         )
@@ -117,13 +132,15 @@ class LlamaLike(DecoderLike):
             "num_attention_heads": shape.heads,
             "num_key_value_heads": shape.heads if shape.kv_heads is None else shape.kv_heads,
             "head_dim": width,
-            "hidden_act": activation_name(shape.feedforward, HF_GATES),
+            self.activation_key: activation_name(shape.feedforward, self.gates),
             **{name: biases[name] for name in self.optional_biases},
             "max_position_embeddings": shape.max_length,
             "rms_norm_eps": shape.norm_eps,
             **self.scheme_config(shape, width),
             "tie_word_embeddings": shape.tie_embeddings,
             **self.window_config(shape),
+            **self.score_config(scores, width),
+            **self.scale_config(shape),
         }
 
     def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
@@ -148,15 +165,30 @@ class LlamaLike(DecoderLike):
         )
         return {}
 
+    def scores(self, config: Mapping[str, Any], head_width: int) -> dict[str, float | None]:
+        """Return the options of the mixer for scores, `scale` and `softcap`; None: the usual ones."""
+        return {}
+
+    def score_config(self, scores: Mapping[str, float | None], head_width: int) -> dict[str, Any]:
+        """Return the config.json keys of the options for scores."""
+        return {}
+
+    def scales(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a shape has for the scales of embeddings, branches and logits."""
+        return {}
+
+    def scale_config(self, shape: Shape) -> dict[str, Any]:
+        """Return the config.json keys of these scales."""
+        return {}
+
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "model.layers.{}", "blocks.{}"
         parts = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
         gates = [f"{there}.mlp.{part}_proj" for part in (("gate_up",) if self.fused_gates else ("gate", "up"))]
         stacked = TensorRule if self.fused_projections else StackedQKV
         pair = TensorRule if self.fused_gates else StackedPair
-        biased = "attention_bias" in self.optional_biases and shape.mixer_spec == self._mixer(
-            shape.norm_eps, biased=True
-        )
+        whole = self._mixer(shape.norm_eps, self._given_scores(shape), biased=True)
+        biased = "attention_bias" in self.optional_biases and shape.mixer_spec == whole
         wide = "feedforward" in shape.bias
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
@@ -173,11 +205,24 @@ class LlamaLike(DecoderLike):
             ]
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
 
-    def _mixer(self, norm_eps: float | None, *, biased: bool) -> str:
+    def _given_scores(self, shape: Shape) -> dict[str, float | None]:
+        """Return the options of the scores that the mixer of a shape has, those that the family can have."""
+        given = catalog.parse(shape.mixer_spec.entries[0])[1].get("variant", {})
+        written = {name: given.get(name, "none") for name in self.score_options}
+        return {name: None if text == "none" else float(text) for name, text in written.items()}
+
+    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], *, biased: bool) -> str:
         """Return the mixer, with biases of all its projections or those that the family always has."""
         own = biased and "attention_bias" in self.optional_biases
         options = ["variant.bias=true"] if own or self.bias else []
         options += [] if not options or (own and self.out_bias) else ["variant.out_bias=false"]
         options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if self.qk_norm else []
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
+        options += ["variant.qk_norm_zero_centred=true"] if self.qk_norm and self.zero_centred else []
+        options += [f"variant.{name}={value}" for name, value in scores.items() if value is not None]
         return "softmax:" + ",".join(options) if options else "softmax"
+
+
+def unusual_scale(scale: float, head_width: int) -> float | None:
+    """Return a factor of scores; None: it is the usual one, 1 / sqrt(head_width)."""
+    return None if scale == head_width**-0.5 else float(scale)

@@ -235,11 +235,14 @@ def family_for(config: Mapping[str, Any]) -> Family:
     """
     named, known = config["model_type"], catalog.names(_FOLDER)
     near = get_close_matches(named.replace("-", "_"), known, n=1, cutoff=0.5)
+    inner = config.get("text_config")
+    part = inner.get("model_type") if isinstance(inner, Mapping) else None
+    alone = f"its text_config is a {part}: save the language model alone in transformers, and load that"
     need(
         named.replace("-", "_") in known,
         f"model_type in config.json must be one of {', '.join(known)}",
         f"got {shown(named)}" + (f", whose nearest by name is {near[0]}" if near else ""),
-        "load a checkpoint of one of these families",
+        alone if part in known else "load a checkpoint of one of these families",
     )
     return family_of(family_of(named).read_as(config))
 

@@ -46,6 +46,8 @@ OURS = {
     "none": {"scheme": "learned", "max_length": 32, "kv_heads": 2},
     "rope": {"scheme": "rope", "cross_scheme": "rope", "source_vocabulary": 50, "source_layers": 1},
     "alibi, post": {"scheme": "alibi", "cross_scheme": "rope", "norm_position": "post"},
+    "rope, norms around, a factor": {"scheme": "rope", "norm_position": "peri", "residual_scale": 0.3},
+    "a factor": {"scheme": "rope", "cross_scheme": "rope", "residual_scale": 0.3},
     "scaled, parallel": {
         "scheme": "rope",
         "cross_scheme": "rope",
@@ -170,7 +172,8 @@ def test_stream_and_both_attention_outputs_of_our_layer_add_up(ours):
             x = x + own["attn_out", 1]
             x = (block.mixer_norm(x) if post else x) + across["attn_out", 1]
             x = block.cross_norm(x) if post else x
-            whole = x + block.feedforward(x if post else block.feedforward_norm(x))
+            fed = block.feedforward_out_norm(block.feedforward(x if post else block.feedforward_norm(x)))
+            whole = x + fed * ours.shape.residual_scale
             whole = block.feedforward_norm(whole) if post else whole
     torch.testing.assert_close(whole, own["resid_post", 1], **CLOSE)
 

@@ -27,9 +27,9 @@ from ordinate.probing.instrumentation.model_parts import (
     with_memory,
 )
 from ordinate.probing.instrumentation.observed_attention import HookedAttention
-from ordinate.probing.instrumentation.ordinate_hooks import Change, HookedOrdinateModel
-from ordinate.probing.instrumentation.ordinate_layout import ProbedPart
-from ordinate.probing.instrumentation.patching import evaluation_mode, patched_attribute
+from ordinate.probing.instrumentation.ordinate_hooks import Change, HookedOrdinateModel, as_added
+from ordinate.probing.instrumentation.ordinate_layout import ProbedPart, embedding_factor
+from ordinate.probing.instrumentation.patching import evaluation_mode, patched_attribute, patched_output
 from ordinate.schemes._scheme import Placed, Scheme
 
 
@@ -80,7 +80,7 @@ class OrdinateDecoder(HookedOrdinateModel):
         """The layers of the decoder."""
         model: EncoderDecoder = self.model
         # `run` of this adapter takes the encoded source too
-        return ProbedPart(self.kind, model.decoder, model.tokens, lambda _: None, model.shape.embedding_scale)
+        return ProbedPart(self.kind, model.decoder, model.tokens, lambda _: None, embedding_factor(model))
 
     def _describe(self, name: str, schemes: list[Scheme]) -> Any:
         facts = super()._describe(name, schemes)
@@ -124,8 +124,10 @@ class OrdinateDecoder(HookedOrdinateModel):
     def _branch(self, watch: Hooks, layer: int, block: Block) -> Change:
         if not self.across:
             return super()._branch(watch, layer, block)
-        add = partial(_added, block.cross.cross_attention, partial(watch.attention_output, layer))
-        return patched_attribute(block.cross, "cross_attention", add)
+        look = as_added(block, partial(watch.attention_output, layer))
+        if block.norms_outputs:
+            return patched_output(block.cross_out_norm, look)
+        return patched_attribute(block.cross, "cross_attention", partial(_added, block.cross.cross_attention, look))
 
     def _attend(self, inputs: Inputs, watch: Hooks) -> Iterator[Change]:
         if not self.across:

@@ -40,6 +40,18 @@ from ordinate.probing.instrumentation.patching import (
 from ordinate.schemes._scheme import Encoded, Placed, Scheme
 
 Change = AbstractContextManager[Any]
+Look = Callable[[Tokens], Tokens | None]
+
+
+def as_added(block: Block, look: Look) -> Look:
+    """Return a hook that shows `look` the output of a branch times the factor with which the block adds it."""
+    factor = block.dropout.factor
+
+    def scaled(out: Tokens) -> Tokens | None:
+        new = look(out * factor)
+        return None if new is None else new / factor
+
+    return look if factor == 1 else scaled
 
 
 class HookedOrdinateModel(ModelAdapter):
@@ -150,7 +162,7 @@ class HookedOrdinateModel(ModelAdapter):
             unit = torch.eye(size, dtype=like.dtype, device=like.device).unflatten(1, (self._facts.heads, -1))
             outputs = unit.transpose(0, 1)[None]
             gathered = mixer.output_projection(outputs) - mixer.output_projection(torch.zeros_like(outputs))
-            read = block.mixer_scale(gathered)[0]
+            read = block.dropout(block.mixer_scale(gathered))[0]
         if found is None or scale is None:
             raise NotApplicable(f"queries and keys of layer {layer} are not linear maps of its input")
         query, key, value = found
@@ -252,9 +264,9 @@ class HookedOrdinateModel(ModelAdapter):
         yield patched_inputs(self.stack.norm, partial(_first, last_layer_hook(watch, self._facts.layers, last)))
 
     def _branch(self, watch: Hooks, layer: int, block: Block) -> Change:
-        """Install the hook on the attention output of a layer."""
+        """Install the hook on the attention output of a layer, as it is added to the residual stream."""
         last = block.mixer_out_norm if block.norms_outputs else block.mixer_scale
-        return patched_output(last, partial(watch.attention_output, layer))
+        return patched_output(last, as_added(block, partial(watch.attention_output, layer)))
 
     def _attend(self, inputs: Inputs, watch: Hooks) -> Iterator[Change]:
         """Install the reference formula of attention with hooks."""

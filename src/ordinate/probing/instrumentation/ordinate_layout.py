@@ -50,14 +50,14 @@ class ProbedPart:
     def from_model(cls, model: Any) -> "ProbedPart":
         """Return the probed part of a model."""
         if isinstance(model, Decoder):
-            run, scale = partial(_next_tokens, model), model.shape.embedding_scale
+            run, scale = partial(_next_tokens, model), embedding_factor(model)
             return cls("decoder", model, model.tokens, run, scale, widen=model.widen_embeddings)
         if isinstance(model, Encoder):
-            return cls("encoder", model, model.tokens, partial(_masked, model), model.shape.embedding_scale)
+            return cls("encoder", model, model.tokens, partial(_masked, model), embedding_factor(model))
         if isinstance(model, EncoderDecoder):
             table = model.tokens if model.source_tokens is None else model.source_tokens
             run = partial(_encoded, model)
-            return cls("encoder-decoder", model.encoder, table, run, model.shape.embedding_scale)
+            return cls("encoder-decoder", model.encoder, table, run, embedding_factor(model))
         shape = cast(VisionTransformer, model).vision
         sizes = shape.leading_tokens, shape.patch_grid(*shape.image), (shape.channels, *shape.image)
         return cls("vision", model, None, partial(_classes, model), 1.0, *sizes)
@@ -80,6 +80,11 @@ class ProbedPart:
             pixels = torch.randn(size, generator=torch.Generator().manual_seed(0))
             return Inputs(images=pixels.to(weight))
         return Inputs(torch.arange(8, device=weight.device)[None] % cast(nn.Embedding, self.tokens).num_embeddings)
+
+
+def embedding_factor(model: Decoder | Encoder | EncoderDecoder) -> float:
+    """Return the factor of a model's token embeddings."""
+    return model.shape.embedding_factor(model.tokens.weight.dtype)
 
 
 def _next_tokens(model: Decoder, ids: Tensor) -> Tensor | None:
