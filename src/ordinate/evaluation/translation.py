@@ -129,12 +129,12 @@ def loss_at(
     joined = Translation(sources=sources, targets=targets, **sizes)
     batch = joined.batch(range(len(parts)))
     nats, right = token_losses(model, batch, precision)
-    each, owner = tokenizer.byte_lengths, [owner for owner, _ in starts]
+    owner = [owner for owner, _ in starts]
     rows: dict[str, Floats] = {
         "nats": _summed(owner, nats),
         "right": _summed(owner, right),
         "asked": _summed(owner, has_target(batch)),
-        "bytes": np.array([sum(int(each[task.targets[place]].sum()) for place in group) for group in groups], float),
+        "bytes": np.array([sum(_bytes(task.targets[place], tokenizer) for place in group) for group in groups], float),
     }
     read_in = torch.tensor([len(source) for source in sources])[:, None].expand_as(batch.targets)
     bits = nats_to_bits(rows["nats"])[None]
@@ -148,6 +148,11 @@ def loss_at(
         "slices": {"source length": accuracy_by(read_in, right, has_target(batch), MAX_BINS)},
         "documents": [{name: float(row[i]) for name, row in rows.items()} for i in range(len(groups))],
     }
+
+
+def _bytes(line: Line, tokenizer: Tokenizer) -> int:
+    """Bytes of the text of a line; tokens by themselves may lack the space before them."""
+    return len(tokenizer.decode(line.tolist()).encode())
 
 
 def _summed(owner: Sequence[int], numbers: Tensor) -> Floats:

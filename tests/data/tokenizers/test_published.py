@@ -27,7 +27,42 @@ def test_special_tokens_are_added_and_skipped(inner):
     assert tokenizer.decode([2, 7]) == "where"
     assert tokenizer.size == 5
     assert tokenizer.encode("x").dtype == np.uint8
-    assert tokenizer.byte_lengths.tolist() == [0, 5, 5, 6, 5]
+    # with the space before each
+    assert tokenizer.byte_lengths.tolist() == [0, 6, 6, 7, 6]
+
+
+TEXT = "Wo stehen die Wörter in 東京? 🙂 Da, da."
+
+
+def sentencepiece():
+    """Like the tokenizers of Llama 2, Mistral and T5: words with the space before them, other characters by bytes."""
+    words = ["▁Wo", "▁stehen", "▁die", "▁W", "ö", "rter", "▁in", "▁", "?", "▁D", "a", "▁d", ",", "."]
+    scores = [(name, 0.0) for name in ["<unk>", *words, *(f"<0x{byte:02X}>" for byte in range(256))]]
+    made = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, unk_id=0, byte_fallback=True))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    fallback = [tokenizers.decoders.Metaspace(), tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse()]
+    made.decoder = tokenizers.decoders.Sequence(fallback)
+    return made
+
+
+def byte_level():
+    """Like the tokenizers of GPT-2, Qwen and Llama 3: a letter for each byte."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet, show_progress=False)
+    made.train_from_iterator([TEXT] * 4, trainer)
+    return made
+
+
+@pytest.mark.parametrize(("make", "dropped"), [(sentencepiece, 1), (byte_level, 0)])
+def test_the_bytes_of_the_tokens_of_a_text_are_those_of_the_text(make, dropped):
+    tokenizer = Published(inner=make())
+    ids = tokenizer.encode_plain(TEXT)
+    assert tokenizer.decode(ids.tolist()) == TEXT
+    # the space that a tokenizer puts before a text is none of its bytes
+    assert tokenizer.byte_lengths[ids].sum() == len(TEXT.encode()) + dropped
 
 
 def test_the_file_beside_a_published_model_is_read(inner, tmp_path):

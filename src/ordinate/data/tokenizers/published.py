@@ -1,6 +1,7 @@
 """Tokenizers published with a model, in the format of the tokenizers library."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 
 from ordinate.core.checks import need
 from ordinate.data.tokenizer import Tokenizer, parse_published
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class Published(Tokenizer):
@@ -33,9 +37,15 @@ class Published(Tokenizer):
 
     @property
     def byte_lengths(self) -> NDArray[np.int64]:
-        """Number of bytes of each token decoded on its own."""
-        texts = (self.inner.decode([token], skip_special_tokens=True) for token in range(self.size))
-        return np.array([len(text.encode()) for text in texts], np.int64)
+        """Number of bytes that each token adds to a text, with the space before it where the token stands for it.
+
+        At the beginning of a text many tokenizers drop that space.
+        """
+        before = self.encode_plain("a").tolist()
+        start = len(self.decode(before).encode())
+        texts = (self.decode([*before, token]) for token in range(self.size))
+        sizes = [len(text.encode()) - start for text in texts]
+        return np.array([self._bytes_of(token, max(0, size)) for token, size in enumerate(sizes)], np.int64)
 
     def encode(self, text: str) -> NDArray[np.integer[Any]]:
         """Encode a text of any length, with special tokens."""
@@ -68,6 +78,14 @@ class Published(Tokenizer):
         ends = np.array([end for _, end in found.offsets], np.int64)
         # the tokens of one character all end where it does; dropped whitespace counts to the token after it
         return np.array(found.ids, self.dtype), before[np.maximum.accumulate(ends)].astype(np.int64)
+
+    def _bytes_of(self, token: int, size: int) -> int:
+        """Bytes of a token; of one that is no whole character, and decodes to U+FFFD, those that it stands for."""
+        name = self.inner.id_to_token(token)
+        if name is None or token in self.special_tokens or REPLACEMENT not in self.decode([token]):
+            return size
+        # a byte by its number, as in sentencepiece, or a letter for each byte, as in GPT-2
+        return 1 if BYTE_NAME.fullmatch(name) else len(name)
 
     @cached_property
     def special_tokens(self) -> Mapping[int, str]:
