@@ -1,10 +1,16 @@
 import numpy as np
 import pytest
 
-from ordinate.ops.stats.bootstrap import mean_interval, mean_intervals, resampled_means, small_sample_level
+from ordinate.ops.stats.bootstrap import (
+    mean_interval,
+    mean_intervals,
+    resampled_means,
+    small_sample_level,
+    student_quantile,
+)
 
 
-@pytest.mark.parametrize("texts", [8, 16, 64])
+@pytest.mark.parametrize("texts", [2, 3, 4, 7, 8, 16, 64])
 def test_the_interval_has_its_nominal_coverage(texts):
     random = np.random.default_rng(texts)
     # one value per trial: drawn from one distribution, evaluated separately
@@ -47,3 +53,10 @@ def test_the_level_of_few_texts_is_that_of_student():
 
     want = 1 - 2 * NormalDist().cdf(-((10 / 9) ** 0.5) * 2.262157)
     assert abs(small_sample_level(0.95, 10) - want) < 1e-5
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 5, 15])
+def test_the_quantiles_of_student_are_those_of_scipy(degrees):
+    stats = pytest.importorskip("scipy.stats")
+    exact = stats.t.ppf(0.975, degrees)
+    assert abs(student_quantile(0.975, degrees) - exact) <= (1e-9 if degrees < 3 else 0.02) * exact

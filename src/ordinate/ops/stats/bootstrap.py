@@ -12,6 +12,8 @@ from ordinate.core.checks import need
 
 RESAMPLES = 1000
 LEVEL = 0.95
+# fewest values of which the resampled means have the tails that an interval needs
+FEWEST = 8
 
 Interval = tuple[float, float]
 
@@ -76,14 +78,17 @@ def mean_intervals(
 ) -> tuple[ndarray, ndarray, ndarray]:
     """Return the mean over texts of each value and the ends of its confidence interval; NaN ends for a single text.
 
+    Of fewer than 8 texts it is Student's interval: no mean of resampled texts is beyond the smallest and the largest
+    of them, which are too close together to hold the true mean as often as they should.
+
     Raises:
         ValueError: there are no texts.
     """
     values = np.asarray(values, float)
     need(len(values) > 0, "a mean needs at least one text", "got none", "give more text")
     middle = np.asarray(values.mean(0))
-    if len(values) < 2:
-        return middle, np.full_like(middle, np.nan), np.full_like(middle, np.nan)
+    if len(values) < FEWEST:
+        return student_intervals(values, level)
     low, high = percentiles(resampled_means(values, seed), small_sample_level(level, len(values)))
     return middle, low, high
 
@@ -99,7 +104,7 @@ def student_intervals(
 ) -> tuple[ndarray, ndarray, ndarray]:
     """Return the mean of each value and the ends of Student's confidence interval; NaN ends for a single group.
 
-    For few groups of texts: of ten values or fewer a bootstrap has no tails.
+    For few groups of texts, of which a bootstrap has no tails.
     """
     count, middle = len(values), np.asarray(values.mean(0))
     if count < 2:
@@ -109,10 +114,14 @@ def student_intervals(
 
 
 def student_quantile(probability: float, degrees: float) -> float:
-    """Return a quantile of Student's t distribution.
+    """Return a quantile of Student's t distribution: exact for 1 and 2 degrees of freedom, else an expansion.
 
     Source: Abramowitz and Stegun 1964, 26.7.5; that of 0.975 within 2 % from 3 degrees of freedom on.
     """
+    if degrees == 1:
+        return math.tan(math.pi * (probability - 0.5))
+    if degrees == 2:
+        return (2 * probability - 1) / math.sqrt(2 * probability * (1 - probability))
     z = NormalDist().inv_cdf(probability)
     terms = (
         (z**3 + z) / 4,

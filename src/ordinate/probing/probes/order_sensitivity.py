@@ -10,7 +10,14 @@ from numpy import ndarray
 
 from ordinate.core.finding import Chart, Estimate, Finding, Grade, Table
 from ordinate.core.progress import OnProgress, fraction, ignore
-from ordinate.ops.stats.bootstrap import LEVEL, mean_intervals, percentiles, resampled_means, small_sample_level
+from ordinate.ops.stats.bootstrap import (
+    FEWEST,
+    LEVEL,
+    mean_intervals,
+    percentiles,
+    resampled_means,
+    small_sample_level,
+)
 from ordinate.ops.stats.multiple_testing import benjamini_hochberg
 from ordinate.ops.stats.permutation_tests import sign_flip_test
 from ordinate.probing._adapter import ModelAdapter, ModelInfo, NotApplicable
@@ -166,8 +173,8 @@ def _source_effects(scale: Metric, plain: PerText, seed: int) -> Measured[list[E
     found += [_rise("without causal mask", mask, scale, seed), _rise("without both", both, scale, seed)]
     by_code = (code + both - mask) / 2
     drawn, level = resampled_means(np.stack([by_code, both], 1), seed), small_sample_level(LEVEL, len(both))
-    # the ratio is undefined if the joint effect may be 0
-    if (drawn[:, 1] > 0).all():
+    # the ratio is undefined if the joint effect may be 0, and resampled ratios of few texts have no tails
+    if len(both) >= FEWEST and (drawn[:, 1] > 0).all():
         low, high = (float(end) for end in percentiles(drawn[:, 0] / drawn[:, 1], level))
         share = float(by_code.mean() / both.mean())
         found.append(
