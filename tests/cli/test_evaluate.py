@@ -86,6 +86,16 @@ def test_the_python_twin_computes_the_losses_of_the_model_itself(place):
 
 @pytest.mark.extended
 @pytest.mark.filterwarnings("ignore")
+def test_an_evaluated_model_stays_in_its_mode(place):
+    one = attach(place / "alibi")
+    for training in (False, True):
+        one.model.train(training)
+        one.model.norm.eval()
+        before = [module.training for module in one.model.modules()]
+        evaluate(one, text=str(place / "text"), tokens=[16])
+        assert [module.training for module in one.model.modules()] == before
+
+
 def test_published_models_are_evaluated(tmp_path, place, capsys):
     transformers = pytest.importorskip("transformers")
     inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))

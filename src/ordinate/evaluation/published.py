@@ -82,6 +82,10 @@ def _refused(subject: Subject, lengths: Sequence[tuple[int, int]]) -> list[LeftO
     needed = subject.kind == "encoder" and subject.mask_token is None
     must, came = "an encoder is evaluated on masked tokens", f"{subject.name} has no mask token"
     need(not needed, must, came, "give its tokenizer.json")
+    special, shortest = sum(token is not None for token in (subject.first_token, subject.last_token)), lengths[0][1]
+    must = "an encoder must read a token that can be masked beside its special tokens"
+    came = f"{subject.name} adds {special} to texts of {shortest} tokens in all"
+    need(subject.kind != "encoder" or special < shortest, must, came, "give longer lengths")
     return found
 
 

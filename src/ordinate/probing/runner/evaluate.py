@@ -41,6 +41,10 @@ class AttachedModel(nn.Module):
         super().__init__()
         self.adapter, self.model = adapter, adapter.model
 
+    def train(self, mode: bool = True) -> "AttachedModel":
+        """Leave the model in its mode: each pass of the adapter is in evaluation mode."""
+        return self
+
     def forward(self, ids: Tensor) -> Tensor:
         logits = self.adapter.predict(Inputs(ids))
         need(
