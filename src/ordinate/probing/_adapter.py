@@ -224,6 +224,7 @@ class Projection:
         value: W_V of each key head.
         out: W_O of each query head, from head width to width.
         norm_weight: weight of the preceding norm, one number for each column; ones if there is no norm.
+        output_norm: whether a norm follows W_O, before its output is added to the residual stream.
     """
 
     query: Float[Tensor, "h width d"]
@@ -231,6 +232,7 @@ class Projection:
     value: Float[Tensor, "g width e"]
     out: Float[Tensor, "h e width"]
     norm_weight: Float[Tensor, "width"]
+    output_norm: bool = False
 
 
 class ModelAdapter(ABC):

@@ -194,6 +194,8 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
         transformers.AutoModelForImageClassification,
         # its tensors have other names in some families
         transformers.AutoModelForQuestionAnswering,
+        # of a T5 the encoder alone, where AutoModel is both sides
+        transformers.AutoModelForTextEncoding,
     )
     chosen = transformers.AutoModel
     for head in heads:

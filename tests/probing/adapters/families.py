@@ -25,6 +25,7 @@ BART = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_di
     "vocab_size": 60,
     "max_position_embeddings": 40,
 }
+T5 = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48, "vocab_size": 60}
 IMAGE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48} | {
     "image_size": 16,
     "patch_size": 4,
@@ -50,6 +51,18 @@ DECODERS = {
     "bloom": (lambda: hf.BloomConfig(hidden_size=32, n_layer=2, n_head=4, vocab_size=60), LANGUAGE, NARROW),
     "mpt": (lambda: hf.MptConfig(d_model=32, n_layers=2, n_heads=4, vocab_size=60, max_seq_len=40), LANGUAGE, NARROW),
     "falcon": (lambda: hf.FalconConfig(**SIZES), LANGUAGE, NARROW),
+    "qwen2": (lambda: hf.Qwen2Config(**GROUPED), LANGUAGE, NARROW),
+    "starcoder2": (lambda: hf.Starcoder2Config(**GROUPED, bos_token_id=2, eos_token_id=2), LANGUAGE, NARROW),
+    "smollm3": (lambda: hf.SmolLM3Config(**GROUPED | {"no_rope_layers": [1, 0]}), LANGUAGE, NARROW),
+    "phi3": (lambda: hf.Phi3Config(**GROUPED, partial_rotary_factor=0.5), LANGUAGE, NARROW),
+    "olmo2": (lambda: hf.Olmo2Config(**GROUPED), LANGUAGE, NARROW),
+    "olmo3": (
+        lambda: hf.Olmo3Config(**WINDOW, layer_types=["sliding_attention", "full_attention"]),
+        LANGUAGE,
+        NARROW,
+    ),
+    "exaone4": (lambda: hf.Exaone4Config(**WINDOW, sliding_window_pattern=2), LANGUAGE, NARROW),
+    "cohere2": (lambda: hf.Cohere2Config(**WINDOW, sliding_window_pattern=2, logit_scale=0.25), LANGUAGE, NARROW),
 }
 ENCODERS = {
     "bert": (lambda: hf.BertConfig(**TEXT), MASKED, 1e-13),
@@ -67,6 +80,9 @@ ENCODERS = {
         1e-13,
     ),
     "bart": (lambda: hf.BartConfig(**BART), hf.AutoModelForSeq2SeqLM, 1e-13),
+    "umt5": (lambda: hf.UMT5Config(**T5), hf.AutoModelForSeq2SeqLM, NARROW),
+    "t5_encoder": (lambda: hf.T5Config(**T5), hf.AutoModelForTextEncoding, NARROW),
+    "umt5_encoder": (lambda: hf.UMT5Config(**T5), hf.AutoModelForTextEncoding, NARROW),
 }
 IMAGES = {
     "vit": (lambda: hf.ViTConfig(**IMAGE), hf.AutoModelForImageClassification, NARROW),
@@ -76,6 +92,12 @@ IMAGES = {
 }
 SWIN = {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4, "image_size": 32, "patch_size": 4}
 ALL = DECODERS | ENCODERS | IMAGES
+# layers with sliding windows, and a norm between the attention output and the residual stream
+WINDOWED = ("mistral", "gemma2", "gemma3", "modernbert", "olmo3", "exaone4", "cohere2")
+NORMED = ("gemma2", "gemma3", "olmo2", "olmo3", "exaone4")
+# whose parts are those of other families, in another arrangement
+ARRANGED = ("qwen2", "starcoder2", "smollm3", "phi3", "olmo2", "olmo3", "exaone4", "cohere2", "umt5", "t5_encoder")
+ARRANGED += ("umt5_encoder",)
 
 
 def make(name, **options):

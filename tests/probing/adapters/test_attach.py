@@ -37,6 +37,39 @@ def test_a_checkpoint_is_read_with_its_head(name, tmp_path):
         one.tokenize("a")
 
 
+@pytest.mark.parametrize("family", ["T5", "MT5", "UMT5"])
+def test_the_encoder_of_a_t5_alone_is_an_encoder(family, tmp_path):
+    sizes = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48, "vocab_size": 60}
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{family}EncoderModel")(getattr(transformers, f"{family}Config")(**sizes)).eval()
+    model.save_pretrained(tmp_path)
+    one = attach(tmp_path)
+    assert (one.info.kind, one.info.position, one.info.layers) == ("encoder", "relative", 2)
+    ids = torch.arange(9)[None]
+    with torch.no_grad():
+        stream = model(ids).last_hidden_state
+    seen = one.model(ids).last_hidden_state
+    torch.testing.assert_close(seen, stream)
+    with pytest.raises(NotApplicable, match="has no cross-attention"):
+        attach(tmp_path, part="cross")
+
+
+def test_a_text_is_scaled_by_its_own_length_whatever_was_read_before():
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**sizes, vocab_size=60, max_position_embeddings=16, rope_parameters=rope)
+    one = attach(transformers.LlamaForCausalLM(config).eval())
+    ids = torch.randint(60, (2, 64), generator=torch.Generator().manual_seed(0))
+    for length in (16, 32):
+        short = Inputs(ids[:, :length])
+        fresh, logits = one.forward(short).residual, one.predict(short)
+        one.forward(Inputs(ids))
+        assert one.forward(short).residual.equal(fresh)
+        one.predict(Inputs(ids))
+        assert one.predict(short).equal(logits)
+
+
 def test_the_trained_length_is_that_of_the_configuration():
     assert attach(make("gpt2")).trained_length == make("gpt2").config.n_positions
     assert attach(Decoder(Shape(vocabulary=9, width=8, heads=2, layers=1)).eval()).trained_length is None

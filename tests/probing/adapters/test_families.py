@@ -14,12 +14,17 @@ pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).parent / "families.py"))
 ALL, DECODERS, ENCODERS, IMAGES = (FAMILIES[name] for name in ("ALL", "DECODERS", "ENCODERS", "IMAGES"))
 make, subject = FAMILIES["make"], FAMILIES["subject"]
+WINDOWED, NORMED, ARRANGED = (FAMILIES[name] for name in ("WINDOWED", "NORMED", "ARRANGED"))
 TOKENS = 9
 # one for each way in which attention and its parts are found; the others are in the extended tier
 WAYS = ("gpt2", "llama", "gptj", "bloom", "falcon", "deberta_v2", "t5", "dinov3")
 each_model = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in WAYS else pytest.mark.extended) for name in ALL]
 )
+
+
+def these(names):
+    return [pytest.param(name, marks=pytest.mark.extended if name in ARRANGED else ()) for name in names]
 
 
 def given(name, rows=2):
@@ -106,7 +111,7 @@ def test_what_is_read_is_what_the_model_computes(name):
 
 
 # one mask cannot describe layers with sliding windows and layers without
-@pytest.mark.parametrize("name", [name for name in ALL if name not in ("mistral", "gemma2", "gemma3", "modernbert")])
+@pytest.mark.parametrize("name", these(name for name in ALL if name not in WINDOWED))
 def test_permuted_tokens_positions_and_sight_permute_the_result(name):
     one, inputs = subject(name), given(name)
     usual = one.forward(inputs)
@@ -127,7 +132,7 @@ def test_permuted_tokens_positions_and_sight_permute_the_result(name):
     assert off(one.forward(alone).residual, usual.residual[:, order]) > 1e-4
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", these(ALL))
 def test_the_usual_positions_change_nothing(name):
     one, inputs = subject(name), given(name)
     length = one.forward(inputs).residual.shape[1]
@@ -183,7 +188,7 @@ class Severed(Hooks):
         return torch.zeros_like(a)
 
 
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@pytest.mark.parametrize("name", these([*DECODERS, *ENCODERS]))
 def test_without_branches_no_token_learns_of_another(name):
     one, inputs = subject(name), given(name)
     other = inputs.ids.clone()
@@ -252,7 +257,7 @@ def test_attention_patterns_are_patched_as_requested(name):
     assert one.forward(inputs, Same()).residual.equal(stream)
 
 
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@pytest.mark.parametrize("name", these([*DECODERS, *ENCODERS]))
 def test_vectors_stand_in_the_place_of_tokens(name):
     one, inputs = subject(name), given(name)
     table = one.token_table()
@@ -277,7 +282,8 @@ def test_matrices_make_the_queries(name):
     # what is added to them is one vector a head
     bare = values - values[:, :, :1]
     assert min(off(part - part[:, :, :1], bare) for part in made) < 1e-4
-    if name not in ("gemma2", "gemma3"):
+    assert found.output_norm == (name in NORMED)
+    if not found.output_norm:
         read = torch.einsum("bhne,hew->bnw", watch.seen[1].out, found.out)
         branch = watch.branches[1]
         assert off(read - read[:, :1], branch - branch[:, :1]) < 1e-6
@@ -333,3 +339,32 @@ def test_the_table_of_positions_begins_with_the_first(name):
 def test_models_that_add_no_positions_have_no_table(name):
     with pytest.raises(NotApplicable, match="adds no position embeddings to its tokens"):
         subject(name).position_table(3)
+
+
+@pytest.mark.parametrize("family", ["Marian", "Pegasus", "Bart"])
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_embeddings_have_the_scale_in_which_positions_are_added(family, part):
+    hf = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = FAMILIES["BART"] | {"pad_token_id": 1, "decoder_start_token_id": 1, "scale_embedding": True}
+    model = getattr(hf, f"{family}Model")(getattr(hf, f"{family}Config")(**sizes)).double().eval()
+    source = torch.arange(5)[None] + 4
+    one = attach(model, part=part, source=source if part == "decoder" else None)
+    inputs, streams = given("t5"), []
+
+    class First(Hooks):
+        def residual(self, layer, x):
+            if layer == 0:
+                streams.append(x.clone())
+
+    table = one.token_table()
+    weight = model.get_input_embeddings().weight
+    torch.testing.assert_close(table, weight * 32**0.5)
+    one.forward(inputs, First())
+    one.forward(Inputs(embeddings=table[inputs.ids]), First())
+    torch.testing.assert_close(streams[1], streams[0])
+    step = torch.randn(32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    one.forward(Inputs(embeddings=table[inputs.ids] + step), First())
+    if family != "Bart":
+        # its embeddings are followed by a norm
+        torch.testing.assert_close(streams[2] - streams[0], step.expand_as(streams[0]))

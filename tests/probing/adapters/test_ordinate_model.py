@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ordinate import Decoder, Geometry, Shape
+from ordinate import Decoder, Geometry, Shape, load
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
@@ -240,6 +240,20 @@ def test_embeddings_in_place_of_ids_have_the_factor_of_the_token_table(kind, sha
     )
     torch.testing.assert_close(by_vectors, by_ids)
     assert float(one.token_table().std()) > 0.9
+
+
+def test_positions_of_a_roberta_may_be_any(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.RobertaConfig(**sizes, vocab_size=60, max_position_embeddings=42, pad_token_id=1)
+    model = transformers.RobertaForMaskedLM(config).eval()
+    model.save_pretrained(tmp_path)
+    ours, theirs = attach(load(tmp_path)), attach(model)
+    ids = torch.randint(4, 60, (2, 9), generator=torch.Generator().manual_seed(0))
+    for places in (torch.arange(9) + 20, torch.arange(9).flip(0), torch.zeros(9, dtype=torch.long)):
+        given = Inputs(ids, positions=places.expand(2, -1))
+        torch.testing.assert_close(ours.forward(given).residual, theirs.forward(given).residual, rtol=1e-4, atol=1e-5)
 
 
 def test_a_pass_without_a_head_ends_with_the_last_layer():

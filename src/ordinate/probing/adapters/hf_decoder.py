@@ -11,6 +11,7 @@ from ordinate.data.tokenizer import Tokenizer
 from ordinate.probing._adapter import ForwardOutput, Hooks, Inputs, NotApplicable, Projection
 from ordinate.probing.instrumentation.attention_interface import AttentionInterfaceModel, InstrumentedPass
 from ordinate.probing.instrumentation.black_box_model import Run
+from ordinate.probing.instrumentation.dynamic_rope import restart_dynamic_rope
 from ordinate.probing.instrumentation.inspect_model import LENGTH, example_input, need_float_weights
 from ordinate.probing.instrumentation.model_parts import (
     KIND_OF_PART,
@@ -79,6 +80,7 @@ class HFDecoder(AttentionInterfaceModel):
     def run(self, inputs: Inputs) -> Any:
         from transformers.modeling_outputs import BaseModelOutput
 
+        restart_dynamic_rope(self.whole)
         given, ids = cast(EncodedInputs, inputs), inputs.ids
         if ids is None:
             shape = cast(Tensor, inputs.embeddings).shape[:2]

@@ -36,6 +36,7 @@ from ordinate.probing.instrumentation.patching import evaluation_mode, patched_f
 from ordinate.probing.instrumentation.position_inputs import (
     PositionIndices,
     PositionInput,
+    PositionTable,
     find_position_table,
     find_rotation_table,
 )
@@ -58,6 +59,8 @@ class BlackBoxModel(ModelAdapter):
 
     kind: ModelKind
     tokens: Any
+    embedding_scale: float = 1.0
+    """Factor of the token embeddings before positions are added to them."""
     _facts: ModelInfo
 
     def inspect(self, example: Inputs, stage: int | None) -> None:
@@ -133,7 +136,8 @@ class BlackBoxModel(ModelAdapter):
         if self.tokens is None:
             raise NotApplicable(f"{self._facts.name} takes images")
         with evaluation_mode(self.model):
-            return self.tokens(torch.arange(self._facts.vocabulary, device=self.tokens.weight.device))
+            rows = self.tokens(torch.arange(self._facts.vocabulary, device=self.tokens.weight.device))
+            return rows * self.embedding_scale
 
     def position_table(self, length: int) -> Float[Tensor, "length width"]:
         if self.table is None:
@@ -182,7 +186,8 @@ class BlackBoxModel(ModelAdapter):
     def _enter(self, inputs: Inputs) -> Iterator[Change]:
         """Replace token embeddings and positions."""
         if inputs.embeddings is not None:
-            yield patched_output(self.tokens, lambda _: inputs.embeddings)
+            vectors = inputs.embeddings / self.embedding_scale
+            yield patched_output(self.tokens, lambda _: vectors)
         if inputs.positions is not None:
             for way in self.position_inputs:
                 yield from way.patches(inputs.positions)
@@ -244,6 +249,8 @@ class BlackBoxModel(ModelAdapter):
         inside = {module for layer in self.layers for module in layer.modules()}
         self.table = find_position_table(self.model, inside, self.tokens, run, length)
         rotation = find_rotation_table(self.model, inside, run, length) if self.kind == "vision" else None
+        if self.table is not None and example.ids is not None:
+            self.embedding_scale = self._find_embedding_scale(self.table, example)
 
         def trial(ways: list[PositionInput], positions: PositionIndices) -> Tensor:
             self.position_inputs = ways
@@ -253,6 +260,23 @@ class BlackBoxModel(ModelAdapter):
         self.position_inputs = find_position_inputs(self.model, self.table, rotation, trial, length)
         if not self.position_inputs and ignores_position(lambda given: self._read(given, Hooks()).residual, example):
             self.position_inputs = [NoPositionInput()]
+
+    def _find_embedding_scale(self, table: PositionTable, example: Inputs) -> float:
+        """1, or the square root of the width (Marian): tokens and positions displaced against each other cancel."""
+        rows = table.rows
+        if not isinstance(table.owner, nn.Embedding) or self.tokens.weight.shape[-1] != rows.shape[-1]:
+            return 1.0
+        step = rows.std() * torch.randn(rows.shape[-1], generator=torch.Generator().manual_seed(0)).to(rows)
+        plain = self._read(example, Hooks()).residual
+
+        def error(scale: float) -> float:
+            with (
+                patched_output(self.tokens, lambda out: out + step / scale),
+                patched_output(table.owner, lambda out: out - step),
+            ):
+                return float((self._read(example, Hooks()).residual - plain).abs().max())
+
+        return min((1.0, rows.shape[-1] ** 0.5), key=error)
 
     def is_bidirectional(self, example: Inputs) -> bool:
         """Whether attention is not causal: change the last token and compare the activations of earlier ones."""

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from ordinate.data.tokenizer import Tokenizer
 from ordinate.probing._adapter import Hooks, Inputs, ModelInfo
 from ordinate.probing.instrumentation.black_box_model import BlackBoxModel
+from ordinate.probing.instrumentation.dynamic_rope import restart_dynamic_rope
 from ordinate.probing.instrumentation.inspect_model import (
     LENGTH,
     example_input,
+    has_both_sides,
     need_float_weights,
     patch_grid,
     probed_part,
+    token_embedding,
 )
 
 
@@ -41,8 +44,8 @@ class HFModel(BlackBoxModel):
     ) -> None:
         need_float_weights(model)
         self.whole, self.tokenizer, (self.model, self.kind) = model, tokenizer, probed_part(model)
-        self.tokens = None if self.kind == "vision" else self.model.get_input_embeddings()
         example = self.example_input(2, LENGTH)
+        self.tokens = None if self.kind == "vision" else token_embedding(self.model, example)
         self.inspect(example, stage)
         self._facts = self._count(name, example)
 
@@ -56,6 +59,7 @@ class HFModel(BlackBoxModel):
         return logits if logits is not None and logits.ndim == 3 else None
 
     def run(self, inputs: Inputs) -> Any:
+        restart_dynamic_rope(self.model)
         if inputs.images is not None:
             return self.model(pixel_values=inputs.images)
         ids = inputs.ids
@@ -105,7 +109,7 @@ class HFModel(BlackBoxModel):
 
     def _start_token(self) -> int | None:
         """The first token of a target; None: it has no decoder, or its configuration does not say."""
-        if not getattr(self.whole.config, "is_encoder_decoder", False):
+        if not has_both_sides(self.whole):
             return None
         for place in (self.whole.config, getattr(self.whole, "generation_config", None)):
             token = getattr(place, "decoder_start_token_id", None)

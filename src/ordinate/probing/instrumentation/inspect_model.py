@@ -9,6 +9,7 @@ from torch import nn
 
 from ordinate.core.shapes import Keys, Queries, Tokens, Values
 from ordinate.probing._adapter import Hooks, Inputs, ModelKind, NotApplicable
+from ordinate.probing.instrumentation.patching import evaluation_mode
 
 LENGTH = 8
 """Tokens of the text for the inspection."""
@@ -25,16 +26,38 @@ def need_float_weights(model: nn.Module) -> None:
             )
 
 
+def has_both_sides(model: Any) -> bool:
+    """Whether a transformers model is an encoder-decoder; the configuration of an encoder alone may say that too."""
+    said = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    return bool(said) and model.get_decoder() is not model
+
+
 def probed_part(model: Any) -> tuple[Any, ModelKind]:
     """Return the probed part of a model and its kind: the encoder of an encoder-decoder, the vision model of CLIP.
 
     Whether a text model is causal is not known yet; its kind is "decoder" until then.
     """
-    if getattr(model.config, "is_encoder_decoder", False):
+    if has_both_sides(model):
         return model.get_encoder(), "encoder-decoder"
     if isinstance(getattr(model, "vision_model", None), nn.Module):
         return model.vision_model, "vision"
     return model, "vision" if getattr(model, "main_input_name", "") == "pixel_values" else "decoder"
+
+
+def token_embedding(part: Any, example: Inputs) -> Any:
+    """Return the module that embeds the tokens: of several with one weight, as in `T5EncoderModel`, the one called."""
+    named, called = part.get_input_embeddings(), list[nn.Module]()
+    same = [module for module in part.modules() if isinstance(module, nn.Embedding) and module.weight is named.weight]
+    if len(same) < 2:
+        return named
+    hooks = [module.register_forward_hook(lambda module, *_: called.append(module)) for module in same]
+    try:
+        with evaluation_mode(part):
+            part(input_ids=example.ids)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return called[0] if called else named
 
 
 def example_input(part: Any, kind: ModelKind, rows: int = 2, length: int = LENGTH) -> Inputs:

@@ -11,6 +11,7 @@ from ordinate.core.shapes import SourceIds
 from ordinate.data.tokenizer import Tokenizer
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.probing._adapter import Inputs, ModelKind, NotApplicable
+from ordinate.probing.instrumentation.inspect_model import has_both_sides
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = ("encoder", "decoder", "cross")
@@ -104,8 +105,7 @@ def check_part(model: Any, name: str, part: PartName | None) -> bool:
     Raises:
         NotApplicable: the model has no cross-attention.
     """
-    config = getattr(model, "config", None)
-    both = isinstance(model, EncoderDecoder) or bool(getattr(config, "is_encoder_decoder", False))
+    both = isinstance(model, EncoderDecoder) or has_both_sides(model)
     if part == "cross" and not both:
         raise NotApplicable(f"{name} has no cross-attention: only encoder-decoders have; leave part out")
     return both and part in ("decoder", "cross")

@@ -166,7 +166,8 @@ class HookedOrdinateModel(ModelAdapter):
         if found is None or scale is None:
             raise NotApplicable(f"queries and keys of layer {layer} are not linear maps of its input")
         query, key, value = found
-        return Projection(query, key, value, read.unflatten(0, (self._facts.heads, -1)), scale)
+        read = read.unflatten(0, (self._facts.heads, -1))
+        return Projection(query, key, value, read, scale, block.norms_outputs)
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         if self.tokenizer is None:
@@ -320,7 +321,7 @@ def _moved(place: Callable[[Geometry], list[Placed]], positions: Int[Tensor, "b 
     """Place each scheme at given positions: indices into multi-axis positions, or any integers on one axis."""
     index = positions.to(seen.q_pos.device)
     moved = index[..., None]
-    if not seen.consecutive:
+    if seen.q_pos.shape[-1] > 1:
         rows = torch.arange(len(index), device=index.device)[:, None]
         moved = seen.q_pos.expand(len(index), -1, -1)[rows, index]
     return place(Geometry.from_positions(moved, causal=seen.is_causal))

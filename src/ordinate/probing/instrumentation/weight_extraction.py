@@ -74,7 +74,9 @@ class LayerExtraction:
         for site in [self.attention] if windows > 1 else dict.fromkeys([self.branch, self.attention]):
             read = None if site is None else output_matrices(site, call, x, facts.heads, value.shape[2])
             if read is not None and read.shape[2] == facts.width:
-                return Projection(query, key, value, read, scale)
+                # what is added is no linear map of the heads, but what attention returns is
+                normed = windows == 1 and self.branch is not None and site is not self.branch
+                return Projection(query, key, value, read, scale, normed)
         raise NotApplicable(
             f"the attention output of layer {self.number} of {facts.name} is not a linear map of its heads"
         )
