@@ -85,7 +85,7 @@ def scores(sizes: tuple[float, float, float, float]) -> Callable[[int], Outcome]
     def draw(seed: int) -> Outcome:
         noise = drawn(seed, 2, 30, length, width)
         q, k = ((mean + size * own)[:, None] for mean, size, own in zip(means, sizes[2:], noise, strict=True))
-        terms = ScoreTerms(facts, 0.5)
+        terms = ScoreTerms(facts, [0.5])
         whole = 0.5 * q @ k.mT
         terms.attention(0, AttentionRecord(q, k, q, whole, whole.softmax(-1), q))
         shares = terms.found[0][0][:, 0].numpy()

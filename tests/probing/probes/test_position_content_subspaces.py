@@ -142,7 +142,7 @@ def taken_apart(place_q, place_k, token_q, token_k, count=200):
     q, k = (own + drawn(count, n, d, seed=30 + turn) * size
             for turn, (own, size) in enumerate(zip(places, (token_q, token_k), strict=True)))  # fmt: skip
     q, k = q[:, None], k[:, None]
-    terms = ScoreTerms(subject.info, 0.5)
+    terms = ScoreTerms(subject.info, [0.5])
     scores = 0.5 * q @ k.mT
     terms.attention(0, AttentionRecord(q, k, q, scores, scores, q))
     return terms.found[0][0][:, 0].mean(0).numpy()
@@ -159,7 +159,7 @@ def test_a_planted_term_is_detected(term):
 def test_the_terms_sum_to_the_scores_exactly():
     subject = AnalyticModel("learned", causal=True, layers=2)
     chosen = subsample(subject.info, random_sequences(12, 16), ForwardBudget(1))
-    means, scale, found = position_means(subject, chosen), subject.weights[0].query.shape[-1] ** -0.5, []
+    means, scale, found = position_means(subject, chosen), [subject.weights[0].query.shape[-1] ** -0.5] * 2, []
 
     class First(Hooks):
         def attention_scores(self, layer, scores):

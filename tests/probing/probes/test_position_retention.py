@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate import VisionShape, VisionTransformer
+from ordinate import Decoder, Shape, VisionShape, VisionTransformer
 from ordinate.ops.linear_readout import nearest_mean_accuracy, ridge_r2, similarity_by_distance
 from ordinate.ops.stats.variance_components import inner_products, position_share, variance_shares
 from ordinate.probing._adapter import NotApplicable
@@ -122,6 +122,18 @@ def test_without_skip_only_attention_remains():
     given = subsample(subject.info, random_sequences(), ForwardBudget(1)).truncated(3)
     plain, sums = (residual_at_positions(subject, given, places, BranchScale(skip=skip)) for skip in (1.0, 0.0))
     torch.testing.assert_close(sums[1], plain[1] - plain[0])
+
+
+@pytest.mark.parametrize("blocks", ["peri", "res_post"])
+def test_no_mixing_ratio_of_an_attention_output_that_is_normalised(blocks):
+    torch.manual_seed(0)
+    model = Decoder(Shape(vocabulary=50, width=32, heads=4, layers=2, norm_position=blocks, max_length=64))
+    subject = attach(model.eval())
+    assert all(subject.projection(layer).output_norm for layer in range(2))
+    chosen = subsample(subject.info, random_sequences(4, 16), ForwardBudget(1))
+    found = residual_and_branch_ratios(subject, chosen, choose_positions(chosen, subject.info))
+    assert list(found.value[1]) == ["norm of attention output / norm of residual"]
+    assert "before it is added" in found.missing["mixing ratio"]
 
 
 def test_the_mixing_ratio_is_zero_under_self_attention_only():

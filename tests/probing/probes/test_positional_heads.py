@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate import Decoder, Shape, VisionShape, VisionTransformer
+from ordinate import Decoder, Encoder, EncoderShape, Shape, VisionShape, VisionTransformer
 from ordinate.ops.analytic_heads import first_token_head, offset_head_sinusoidal
 from ordinate.ops.sinusoids import sinusoids
 from ordinate.ops.stats.permutation_tests import largest_mean_test
@@ -106,10 +106,61 @@ def test_uniform_attention_has_the_null_profile():
     for own in subject.weights:
         own.query[:] = 0
     seen = attention_profile(subject, subsample(subject.info, random_sequences(4, 30), ForwardBudget(1)))
-    np.testing.assert_allclose(seen.mass, np.broadcast_to(seen.uniform_mass, seen.mass.shape))
+    has_the_null_profile(seen)
+
+
+def has_the_null_profile(seen):
+    np.testing.assert_allclose(seen.mass, np.broadcast_to(seen.uniform_mass[:, None], seen.mass.shape), atol=1e-12)
     np.testing.assert_allclose(seen.excess, 0, atol=1e-12)
-    np.testing.assert_allclose(seen.first_token_mass, seen.uniform_first_token_mass)
+    first = seen.uniform_first_token_mass[:, None]
+    np.testing.assert_allclose(seen.first_token_mass, np.broadcast_to(first, seen.first_token_mass.shape))
     np.testing.assert_allclose(seen.distance, seen.uniform_distance)
+
+
+def windowed(kind, shape, windows):
+    """A model of two layers, one with a sliding window, without positions."""
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 50, "width": 32, "heads": 4, "layers": 2, "scheme": "none", "max_length": 64}
+    return kind(shape(**sizes, sliding_windows=windows)).double().eval()
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(Decoder, Shape), (Encoder, EncoderShape)])
+def test_uniform_attention_in_a_window_has_the_null_profile(kind, shape):
+    model = windowed(kind, shape, (6, None))
+    with torch.no_grad():
+        for block in model.blocks:
+            block.mixer.project.weight[:64] = 0
+    subject = attach(model)
+    seen = attention_profile(subject, subsample(subject.info, random_sequences(4, 30), ForwardBudget(1)))
+    has_the_null_profile(seen)
+    # queries of the first layer see five keys before them, and an encoder five after them
+    ahead = [offset for offset, mass in zip(seen.offsets, seen.uniform_mass[0], strict=True) if mass > 0]
+    assert ahead == [x for x in range(1 if kind is Decoder else -5, 6) if x]
+    assert seen.uniform_mass[1].min() > 0
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(Decoder, Shape), (Encoder, EncoderShape)])
+def test_a_window_is_no_decay_with_distance(kind, shape):
+    finding = PositionalHeads().measure(attach(windowed(kind, shape, (6, 9))), random_sequences(24, 48))
+    assert finding.estimates[2].name == "heads whose attention decays with distance"
+    assert finding.estimates[2].value == 0
+    assert finding.grade == "no"
+    assert "Offsets up to 8 were tested" in finding.answer
+    assert "in layer 2" in finding.null
+
+
+def test_uniform_attention_in_place_of_a_head_stays_in_its_window():
+    model = windowed(Decoder, Shape, (3, None))
+    subject, kept = attach(model), []
+
+    class Seen(ReplacePattern):
+        def attention(self, layer, seen):
+            kept.append(seen.pattern[0, 0])
+
+    subject.forward(Inputs(torch.arange(8)[None]), Seen(subject.info, [(0, 0), (1, 0)]))
+    inside = torch.ones(8, 8).tril().triu(-2).double()
+    torch.testing.assert_close(kept[0], inside / inside.sum(-1, keepdim=True))
+    assert (kept[1][7] == 1 / 8).all()
 
 
 def test_common_score_variance_is_due_to_position():
@@ -171,7 +222,7 @@ def test_the_fitted_decay_is_that_of_maximum_likelihood():
     place, fitted = (1, 2), fit_decay(seen, 0)
 
     def likelihood(slope):
-        fallen = (seen.pairs.decaying(slope) * seen.pairs.distance).sum(-1).numpy()
+        fallen = (seen.pairs[1].decaying(slope) * seen.pairs[1].distance).sum(-1).numpy()
         return float(seen.rows[:, *place].mean(0) @ fallen)
 
     np.testing.assert_allclose(likelihood(fitted.slope[place]), seen.distance[:, *place].mean(), rtol=1e-3)
@@ -185,7 +236,7 @@ def test_the_fitted_decay_is_that_of_maximum_likelihood():
 def test_how_texts_divide_attention_between_queries_does_not_widen_the_interval_of_a_decay(slope):
     facts = replace(AnalyticModel("none").info, layers=1, heads=1)
     watch = ProfileHooks(facts, 24)
-    fallen = watch.pairs.decaying(slope)
+    fallen = watch.pairs[0].decaying(slope)
     draw = torch.Generator().manual_seed(0)
     # the rest of each query's attention is on the first token, another share in each text
     share = torch.rand(6, 1, 24, 1, generator=draw, dtype=torch.float64)

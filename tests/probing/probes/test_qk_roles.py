@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate import Decoder, Shape
+from ordinate import Decoder, Encoder, EncoderShape, Shape
 from ordinate.ops.convex_hull import hull_distance_bound
 from ordinate.ops.symmetry import (
     effective_ranks,
@@ -29,7 +29,7 @@ from ordinate.probing.measures.qk_interventions import (
 from ordinate.probing.measures.qk_symmetry import measure_qk_symmetry
 from ordinate.probing.measures.relative_rotation import CaptureRotations, measured_offsets, relative_rotations
 from ordinate.probing.measures.samples import ForwardBudget, subsample
-from ordinate.probing.measures.score_scale import RemovedScale, score_scale, share_outside_hull
+from ordinate.probing.measures.score_scale import RemovedScale, relative_entropy, score_scales, share_outside_hull
 from ordinate.probing.probes.extrapolation import Extrapolation
 from ordinate.probing.probes.qk_roles import QKRoles
 from ordinate.testing.analytic_model import AnalyticModel, apply_rope, random_sequences
@@ -126,7 +126,7 @@ def test_a_scale_after_the_softmax_leaves_the_hull_of_the_values():
             rows.append(seen.pattern.sum(-1))
 
     given, chosen = Inputs(random_sequences(2).ids), subsample(subject.info, random_sequences(), ForwardBudget(1))
-    scale = score_scale(subject, chosen)
+    scale = score_scales(subject, chosen)
     np.testing.assert_allclose(scale, 8**-0.5)
     subject.forward(given, Sums(scale, after_softmax=True))
     np.testing.assert_allclose(rows[0], 8**-0.5)
@@ -148,12 +148,76 @@ def test_the_scale_is_measured_with_biases_or_without_a_scale():
     sizes = {"vocab_size": 50, "hidden_size": 32, "n_layer": 1, "n_head": 4}
     bloom = attach(transformers.BloomForCausalLM(transformers.BloomConfig(**sizes)).eval())
     chosen = subsample(bloom.info, random_sequences(4, 16), ForwardBudget(1))
-    np.testing.assert_allclose(score_scale(bloom, chosen), 8**-0.5, rtol=1e-3)
+    np.testing.assert_allclose(score_scales(bloom, chosen), 8**-0.5, rtol=1e-3)
     t5 = transformers.T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4)
     subject = attach(transformers.T5ForConditionalGeneration(t5).eval())
-    np.testing.assert_allclose(score_scale(subject, chosen), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(score_scales(subject, chosen), 1.0, rtol=1e-3)
     finding = QKRoles().measure(subject, random_sequences(4, 16))
     assert any("are not scaled" in caveat for caveat in finding.caveats)
+
+
+def test_each_layer_has_its_own_scale():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+    config = transformers.GPT2Config(**sizes, scale_attn_by_inverse_layer_idx=True)
+    subject = attach(transformers.GPT2LMHeadModel(config).double().eval())
+    chosen = subsample(subject.info, random_sequences(4, 16), ForwardBudget(1))
+    scales = score_scales(subject, chosen)
+    np.testing.assert_allclose(scales, [8**-0.5 / layer for layer in (1, 2, 3)])
+    found = {one.name: one.value for one in QKRoles().measure(subject, random_sequences(4, 16)).estimates}
+    np.testing.assert_allclose(found["scale of the scores, layer 1"], 8**-0.5)
+    np.testing.assert_allclose(found["scale of the scores, layer 3"], 8**-0.5 / 3)
+
+
+@pytest.mark.parametrize("scheme", ["shaw", "deberta", "transformer_xl", "t5", "alibi"])
+def test_biases_that_depend_on_content_are_no_part_of_the_scale(scheme):
+    torch.manual_seed(0)
+    shape = Shape(vocabulary=50, width=32, heads=4, layers=2, scheme=scheme, max_length=64)
+    subject = attach(Decoder(shape).double().eval())
+    with torch.no_grad():
+        for parameter in subject.model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    chosen = subsample(subject.info, random_sequences(4, 16), ForwardBudget(1))
+    np.testing.assert_allclose(score_scales(subject, chosen), 8**-0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_scores_within_windows_have_a_symmetry(symmetric):
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 50, "width": 32, "heads": 4, "layers": 2, "scheme": "none", "max_length": 64}
+    model = Encoder(EncoderShape(**sizes, sliding_windows=(5, None))).double().eval()
+    for block in model.blocks if symmetric else ():
+        block.mixer.project.weight.data[32:64] = block.mixer.project.weight[:32]
+    subject = attach(model)
+    chosen = subsample(subject.info, random_sequences(12, 32), ForwardBudget(1))
+    found, scores = score_symmetry(subject, chosen), []
+
+    class Kept(Hooks):
+        def attention_scores(self, layer, x):
+            scores.append(x.clone())
+
+    subject.forward(chosen.inputs(slice(0, 1)), Kept())
+    for layer, hidden in ((0, 5), (1, 99)):
+        own = np.ma.masked_invalid(scores[layer][0, 2].numpy())
+        own = own - own.mean(1)[:, None]
+        own = (own - own.mean(0)[None]).filled(0.0)
+        np.testing.assert_allclose(found[0, layer, 2], (own * own.T).sum() / (own * own).sum())
+        assert (scores[layer][0, 2].isinf().any() == (hidden < 32)).item()
+    assert (found.min() > 0.8) == symmetric
+
+
+def test_the_entropy_of_uniform_attention_is_1_in_a_window_too():
+    torch.manual_seed(0)
+    shape = Shape(vocabulary=50, width=32, heads=4, layers=2, scheme="none", sliding_windows=(5, None), max_length=64)
+    model = Decoder(shape).double().eval()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.mixer.project.weight[:64] = 0
+    subject = attach(model)
+    found = relative_entropy(subject, subsample(subject.info, random_sequences(4, 32), ForwardBudget(1)))
+    np.testing.assert_allclose(found[:, 0], 1)
+    np.testing.assert_allclose(found[:, 1], 1, atol=0.01)
 
 
 def test_symmetric_and_antisymmetric_parts_sum_to_the_scores():
@@ -170,13 +234,13 @@ def test_symmetric_and_antisymmetric_parts_sum_to_the_scores():
         return found[-1]
 
     found = []
-    plain, even, odd = (kept(8**-0.5, sign) for sign in (0, 1, -1))
+    plain, even, odd = (kept([8**-0.5], sign) for sign in (0, 1, -1))
     seen = plain > -1e4
     assert torch.equal(seen, even > -1e4)
     torch.testing.assert_close((even + odd)[seen], plain[seen])
     # a head with equal queries and keys is symmetric, and uniform without the symmetric part
     subject.weights[0].key[:] = subject.weights[0].query
-    plain, even, odd = (kept(8**-0.5, sign) for sign in (0, 1, -1))
+    plain, even, odd = (kept([8**-0.5], sign) for sign in (0, 1, -1))
     torch.testing.assert_close(even[seen], plain[seen])
     assert odd[seen].abs().max() < 1e-9
 

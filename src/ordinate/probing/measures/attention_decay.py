@@ -46,20 +46,26 @@ def fit_decay(seen: AttentionProfile, seed: int) -> DecayFit:
         seed: seed of the bootstrap over texts.
     """
     slopes = np.concatenate([-SLOPES[::-1], [0.0], SLOPES])
-    distance = seen.pairs.distance
-    of_rows = torch.stack([(seen.pairs.decaying(slope) * distance).sum(-1) for slope in slopes]).numpy()
+    distinct = {id(pairs): pairs for pairs in seen.pairs}
+    tables = {key: _expected_distances(pairs, slopes) for key, pairs in distinct.items()}
     slope, low, high = (np.empty(seen.distance.shape[1:]) for _ in range(3))
     explained = np.empty_like(slope)
     for place in np.ndindex(*slope.shape):
         # falls as the slope rises
-        rows, own = seen.rows[:, *place], seen.distance[:, *place]
+        rows, own, pairs = seen.rows[:, *place], seen.distance[:, *place], seen.pairs[place[0]]
+        of_rows = tables[id(pairs)]
         expected = of_rows @ rows.mean(0)
         # how each text divides its attention between queries moves its mean distance too, as that of the fit
         fitted = rows @ np.array([np.interp(own.mean(), expected[::-1], row[::-1]) for row in of_rows.T])
         measured = [float(x) for x in mean_intervals(own - fitted + fitted.mean(), seed)]
         slope[place], high[place], low[place] = (np.interp(x, expected[::-1], slopes[::-1]) for x in measured)
-        explained[place] = _explained(seen.pairs, rows.mean(0), seen.shares[place], slope[place])
+        explained[place] = _explained(pairs, rows.mean(0), seen.shares[place], slope[place])
     return DecayFit(slope, low, high, explained)
+
+
+def _expected_distances(pairs: Pairs, slopes: Float[ndarray, "slopes"]) -> Float[ndarray, "slopes n"]:
+    """Mean distance of the keys that each query attends to, under a decay of each slope."""
+    return torch.stack([(pairs.decaying(slope) * pairs.distance).sum(-1) for slope in slopes]).numpy()
 
 
 def _explained(pairs: Pairs, rows: Float[ndarray, "n"], shares: Float[ndarray, "all_offsets"], slope: float) -> float:

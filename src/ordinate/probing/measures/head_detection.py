@@ -71,8 +71,8 @@ def detect_heads(seen: AttentionProfile, min_mass: float, seed: int) -> Detected
     """Classify heads by their attention profiles.
 
     Attention by content has the same expectation at every offset but 0, and the expectation of its mean distance is
-    that of uniform attention. Both are tested by sign flips over texts, and the largest of all statistics is compared
-    with the largest under flips, which corrects over offsets, heads and layers.
+    that of uniform attention to the keys that the layer sees. Both are tested by sign flips over texts, and the
+    largest of all statistics is compared with the largest under flips, which corrects over offsets, heads and layers.
 
     Args:
         seen: attention by offset.
@@ -87,7 +87,7 @@ def detect_heads(seen: AttentionProfile, min_mass: float, seed: int) -> Detected
     both = largest_mean_test(np.concatenate([nearer, -nearer], 1), seed)
     decay_p, decay = both[: nearer.shape[1]].reshape(shape), fit_decay(seen, seed)
     first_p = largest_mean_test(
-        (seen.first_token_mass - seen.uniform_first_token_mass).reshape(texts, -1), seed
+        (seen.first_token_mass - seen.uniform_first_token_mass[:, None]).reshape(texts, -1), seed
     ).reshape(shape)
     at, most = means.argmax(-1), means.max(-1)
     p = np.take_along_axis(offset_p, at[..., None], -1)[..., 0]

@@ -7,7 +7,7 @@ from ordinate.probing.measures.measured import Measured, attempt, missing_parts
 from ordinate.probing.measures.qk_interventions import RandomlyRotatedQueries, SwappedQK, SymmetrisedScores
 from ordinate.probing.measures.qk_symmetry import QKSymmetry
 from ordinate.probing.measures.samples import Sample
-from ordinate.probing.measures.score_scale import RemovedScale, score_scale
+from ordinate.probing.measures.score_scale import RemovedScale, score_scales
 
 # head width divided by these: the ranks that are kept
 RANK_DIVISORS = (8, 4, 2)
@@ -15,8 +15,8 @@ RANK_DIVISORS = (8, 4, 2)
 
 def qk_ablations(
     subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int
-) -> Measured[tuple[dict[str, Hooks], float | None]]:
-    """The ablations by name, and the scale of the scores (None if it is 1 or cannot be measured).
+) -> Measured[tuple[dict[str, Hooks], list[float] | None]]:
+    """The ablations by name, and the scale of the scores of each layer (None if it is 1 or cannot be measured).
 
     Args:
         subject: the model.
@@ -30,22 +30,22 @@ def qk_ablations(
         "keys replaced by queries": SwappedQK(queries=False, keys=True),
         "queries randomly rotated": RandomlyRotatedQueries(seed),
     }
-    scale = attempt("scale", lambda: score_scale(subject, chosen))
-    if scale.value is not None:
-        arms["scores symmetrised"] = SymmetrisedScores(scale.value, 1)
-        arms["scores antisymmetrised"] = SymmetrisedScores(scale.value, -1)
-        if abs(scale.value - 1) < 1e-3:
-            scale = Measured(None, {"scale": "the scores are not scaled"})
-    if scale.value is not None:
-        arms["scale removed"] = RemovedScale(scale.value, after_softmax=False)
-        arms["scale after the softmax"] = RemovedScale(scale.value, after_softmax=True)
+    scales = attempt("scale", lambda: score_scales(subject, chosen))
+    if scales.value is not None:
+        arms["scores symmetrised"] = SymmetrisedScores(scales.value, 1)
+        arms["scores antisymmetrised"] = SymmetrisedScores(scales.value, -1)
+        if max(abs(one - 1) for one in scales.value) < 1e-3:
+            scales = Measured(None, {"scale": "the scores are not scaled"})
+    if scales.value is not None:
+        arms["scale removed"] = RemovedScale(scales.value, after_softmax=False)
+        arms["scale after the softmax"] = RemovedScale(scales.value, after_softmax=True)
     arms["sigmoid instead of softmax"] = SigmoidAttention()
     name = "Sinkhorn instead of softmax"
     sinkhorn = attempt(name, lambda: SinkhornAttention(subject.info))
     if sinkhorn.value is not None:
         arms[name] = sinkhorn.value
     low_rank = _low_rank(subject, chosen, weights, seed)
-    return Measured((arms | low_rank.value, scale.value), missing_parts(scale, sinkhorn, low_rank))
+    return Measured((arms | low_rank.value, scales.value), missing_parts(scales, sinkhorn, low_rank))
 
 
 def ablation_ranks(weights: QKSymmetry) -> list[int]:

@@ -1,13 +1,16 @@
 """Interventions on queries and keys: swap, random rotation, (anti)symmetrised scores; symmetry of observed scores."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import Keys, Queries, Values, Weights
 from ordinate.ops.heads import repeat_for_heads
-from ordinate.probing._adapter import Hooks, ModelAdapter
+from ordinate.probing._adapter import MASKED_SCORE, Hooks, ModelAdapter
 from ordinate.probing.measures.samples import Sample, by_layer
+from ordinate.probing.measures.score_decomposition import level_rows
 
 MAX_TOKENS = 64
 
@@ -54,12 +57,12 @@ class SymmetrisedScores(Hooks):
     Additive biases and the mask are unchanged.
 
     Args:
-        scale: the model's scale of the scores.
+        scales: the scale of the scores of each layer.
         sign: 1 for the symmetric part, -1 for the antisymmetric part.
     """
 
-    def __init__(self, scale: float, sign: int) -> None:
-        self.scale, self.sign = scale, sign
+    def __init__(self, scales: Sequence[float], sign: int) -> None:
+        self.scales, self.sign = scales, sign
         self.products = torch.empty(0)
 
     def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
@@ -68,13 +71,15 @@ class SymmetrisedScores(Hooks):
     def attention_scores(self, layer: int, scores: Weights) -> Weights:
         # adds the difference to the wanted part, so that biases, caps and the mask stay as they are
         change = (self.sign * self.products.mT - self.products) / 2
-        return scores + self.scale * change.to(scores)
+        return scores + self.scales[layer] * change.to(scores)
 
 
 def score_symmetry(subject: ModelAdapter, sample: Sample) -> Float[Tensor, "texts layers h"]:
     """Symmetry of the score matrix L on real tokens, without the causal mask.
 
         <L, L^T> / |L|^2,    rows and columns of L centred
+
+    In a layer with a sliding window, of the pairs within it.
 
     Raises:
         NotApplicable: attention is not observable, or the mask cannot be removed.
@@ -87,8 +92,8 @@ def score_symmetry(subject: ModelAdapter, sample: Sample) -> Float[Tensor, "text
     def of_scores(scores: Weights) -> Float[Tensor, "b h"]:
         # row means do not change the softmax; column means are removed too, to keep the measure symmetric
         own = scores[..., front:, front:].double()
-        own = own - own.mean(-1, keepdim=True)
-        own = own - own.mean(-2, keepdim=True)
+        seen = own > MASKED_SCORE
+        own = level_rows(level_rows(own, seen).mT, seen.mT).mT
         whole = own.square().sum((-2, -1)).clamp(min=1e-300)
         return ((own * own.mT).sum((-2, -1)) / whole).cpu()
 

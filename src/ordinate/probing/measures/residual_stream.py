@@ -173,7 +173,13 @@ def residual_and_branch_ratios(
     facts, missing = subject.info, dict[str, str]()
 
     def mixed() -> BranchNormRatio:
-        return MixingRatio(facts, places, [subject.projection(layer) for layer in range(facts.layers)])
+        layers = [subject.projection(layer) for layer in range(facts.layers)]
+        if any(own.output_norm for own in layers):
+            raise NotApplicable(
+                f"{facts.name} normalises the attention output before it is added, so that it is no sum of what each "
+                "token gives"
+            )
+        return MixingRatio(facts, places, layers)
 
     # from the most to the least informative hooks: fall back if the model does not expose one
     for name, make in (

@@ -70,31 +70,31 @@ class ScoreTerms(AccumulatingHooks):
 
     Args:
         facts: description of the model.
-        scale: the model's scale of the scores.
+        scales: the scale of the scores of each layer.
     """
 
-    def __init__(self, facts: ModelInfo, scale: float) -> None:
-        self.facts, self.scale = facts, scale
+    def __init__(self, facts: ModelInfo, scales: Sequence[float]) -> None:
+        self.facts, self.scales = facts, scales
         self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
 
     def attention(self, layer: int, seen: AttentionRecord) -> None:
         """Decompose the scores, one head at a time to limit memory."""
         keys = repeat_for_heads(seen.k.transpose(0, 1), seen.q.shape[1])
         heads = [
-            self._shares(seen.q[:, head].double(), keys[head].double(), seen.scores[:, head].double())
+            self._shares(layer, seen.q[:, head].double(), keys[head].double(), seen.scores[:, head].double())
             for head in range(seen.q.shape[1])
         ]
         self.found[layer].append(torch.stack(heads, 1).cpu())
 
-    def _shares(self, q: Tensor, k: Tensor, scores: Tensor) -> Float[Tensor, "fives terms"]:
-        front = self.facts.prefix
+    def _shares(self, layer: int, q: Tensor, k: Tensor, scores: Tensor) -> Float[Tensor, "fives terms"]:
+        front, scale = self.facts.prefix, self.scales[layer]
         seen = (scores > MASKED_SCORE)[:, front:, front:]
         # additive biases depend on position, not on tokens: they belong to the position-position term
-        added = torch.where(scores > MASKED_SCORE, scores - self.scale * (q @ k.mT), 0.0)
+        added = torch.where(scores > MASKED_SCORE, scores - scale * (q @ k.mT), 0.0)
         sides = []
         for turn in (1, 3):
             terms = [
-                self.scale * (a @ b.mT).expand_as(scores)
+                scale * (a @ b.mT).expand_as(scores)
                 for a, b in term_factors(q, k, _next(q, turn), _next(k, turn + 1))
             ]
             terms[-1] = terms[-1] + added
@@ -111,24 +111,25 @@ class AblatedTerms(Hooks):
     Args:
         means: position means of queries and keys.
         terms: indices into `TERMS`.
-        scale: the model's scale of the scores.
+        scales: the scale of the scores of each layer.
     """
 
-    def __init__(self, means: PositionMeans, terms: Sequence[int], scale: float) -> None:
-        self.means, self.terms, self.scale = means, terms, scale
-        self.products = torch.empty(0)
+    def __init__(self, means: PositionMeans, terms: Sequence[int], scales: Sequence[float]) -> None:
+        self.means, self.terms, self.scales = means, terms, scales
+        self.sum = torch.empty(0)
 
     def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
         keys = repeat_for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1)
         factors = self.means.factors(layer, q.double(), keys.double())
-        self.products = cast(Tensor, sum(factors[term][0] @ factors[term][1].mT for term in self.terms))
+        products = cast(Tensor, sum(factors[term][0] @ factors[term][1].mT for term in self.terms))
+        self.sum = self.scales[layer] * products
 
     def attention_scores(self, layer: int, scores: Weights) -> Weights | None:
         return self.ablated(scores)
 
     def ablated(self, scores: Weights) -> Weights:
         """Return the scores of the layer whose queries and keys came last without the terms."""
-        return torch.where(scores > MASKED_SCORE, scores - self.scale * self.products.to(scores), scores)
+        return torch.where(scores > MASKED_SCORE, scores - self.sum.to(scores), scores)
 
 
 def term_factors(
@@ -155,19 +156,19 @@ def position_means(subject: ModelAdapter, sample: Sample, shuffled_by: int | Non
 
 
 def score_variance_shares(
-    subject: ModelAdapter, sample: Sample, scale: float
+    subject: ModelAdapter, sample: Sample, scales: Sequence[float]
 ) -> Float[Tensor, "fives layers h terms"]:
     """Variance shares of `TERMS`, and last of their interactions (covariances); they sum to 1.
 
     Args:
         subject: the model.
         sample: five texts or more.
-        scale: the model's scale of the scores.
+        scales: the scale of the scores of each layer.
 
     Raises:
         NotApplicable: attention is not observable.
     """
-    terms, (first, *_) = ScoreTerms(subject.info, scale), sample.batches(subject.info)
+    terms, (first, *_) = ScoreTerms(subject.info, scales), sample.batches(subject.info)
     step = max(1, first.stop // GROUP_SIZE) * GROUP_SIZE
     end = sample.count // GROUP_SIZE * GROUP_SIZE
     groups = (slice(start, min(start + step, end)) for start in range(0, end, step))
@@ -185,7 +186,7 @@ def _next(x: Float[Tensor, "b n d"], turn: int) -> Float[Tensor, "b n d"]:
     return x.unflatten(0, (-1, GROUP_SIZE)).roll(-turn, 1).flatten(0, 1)
 
 
-def level_rows(terms: Float[Tensor, "b n n"], seen: Tensor) -> Float[Tensor, "b n n"]:
+def level_rows(terms: Float[Tensor, "*b n n"], seen: Tensor) -> Float[Tensor, "*b n n"]:
     """Centre each row over its visible keys: the softmax ignores the row mean."""
     kept = torch.where(seen, terms, 0.0)
     mean = kept.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True).clamp(min=1)

@@ -1,5 +1,6 @@
 """Attention scores of one text, split into what is due to positions and what is due to its tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from ordinate.ops.heads import repeat_for_heads
 from ordinate.probing._adapter import MASKED_SCORE, AttentionRecord, Hooks, Inputs, ModelAdapter
 from ordinate.probing.measures.samples import Sample
 from ordinate.probing.measures.score_decomposition import level_rows
-from ordinate.probing.measures.score_scale import score_scale
+from ordinate.probing.measures.score_scale import score_scales
 
 # independent groups of shuffled texts: queries and keys of two estimates of each term
 GROUPS = 4
@@ -85,9 +86,9 @@ def score_split(
     moved = ids.repeat(shuffles, 1)
     for row in moved:
         row[movable] = row[movable[torch.randperm(len(movable), generator=generator)]]
-    means, scale = _GroupMeans(), score_scale(model, Sample(ids, None, front, None))
+    means, scales = _GroupMeans(), score_scales(model, Sample(ids, None, front, None))
     model.forward(Inputs(moved), means)
-    split = _Split(means, scale)
+    split = _Split(means, scales)
     model.forward(Inputs(ids), split)
     found = (split.position, split.content, split.position_share, split.content_share)
     return ScoreSplit(*(np.stack(layers) for layers in found))
@@ -112,29 +113,29 @@ class _Split(Hooks):
 
     Args:
         means: mean queries and keys.
-        scale: the model's scale of the scores.
+        scales: the scale of the scores of each layer.
     """
 
     skip_head = True
 
-    def __init__(self, means: _GroupMeans, scale: float) -> None:
-        self.means, self.scale = means, scale
+    def __init__(self, means: _GroupMeans, scales: Sequence[float]) -> None:
+        self.means, self.scales = means, scales
         self.position: list[ndarray] = []
         self.content: list[ndarray] = []
         self.position_share: list[ndarray] = []
         self.content_share: list[ndarray] = []
 
     def attention(self, layer: int, seen: AttentionRecord) -> None:
-        heads = seen.q.shape[1]
+        heads, scale = seen.q.shape[1], self.scales[layer]
         q, k = seen.q[0].double(), repeat_for_heads(seen.k[0].double(), heads)
         scores = seen.scores[0].double()
         visible = scores > MASKED_SCORE
-        added = torch.where(visible, scores - self.scale * (q @ k.mT), 0.0)
+        added = torch.where(visible, scores - scale * (q @ k.mT), 0.0)
         places_q = self.means.q[layer]
         places_k = repeat_for_heads(self.means.k[layer].transpose(0, 1), heads).transpose(0, 1)
 
         def of_position(asked: Tensor, held: Tensor) -> Tensor:
-            return level_rows(self.scale * (asked @ held.mT) + added, visible)
+            return level_rows(scale * (asked @ held.mT) + added, visible)
 
         whole = level_rows(scores, visible)
         # queries and keys of an estimate come from other orders, and those of the two estimates too

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.core.shapes import Weights
-from ordinate.probing._adapter import Hooks, ModelInfo
+from ordinate.probing._adapter import MASKED_SCORE, Hooks, ModelInfo
 from ordinate.probing.measures.attention_by_offset import Pairs
 
 
@@ -25,7 +25,7 @@ class SyntheticPattern:
 
 
 class ReplacePattern(Hooks):
-    """Replaces the attention pattern of some heads by a uniform or a synthetic one.
+    """Replaces the attention pattern of some heads by a uniform or a synthetic one, over the keys that a layer sees.
 
     Args:
         facts: description of the model.
@@ -37,6 +37,10 @@ class ReplacePattern(Hooks):
         self, facts: ModelInfo, heads: list[tuple[int, int]], patterns: list[SyntheticPattern] | None = None
     ) -> None:
         self.facts, self.heads, self.targets = facts, heads, patterns
+        self.visible: Bool[Tensor, "n n"] | None = None
+
+    def attention_scores(self, layer: int, scores: Weights) -> None:
+        self.visible = (scores > MASKED_SCORE).flatten(0, 1).any(0).cpu()
 
     def attention_pattern(self, layer: int, weights: Weights) -> Weights | None:
         chosen = [place for place, (own, _) in enumerate(self.heads) if own == layer]
@@ -51,14 +55,13 @@ class ReplacePattern(Hooks):
     def _map(self, length: int, target: SyntheticPattern) -> Float[Tensor, "n n"]:
         i = torch.arange(length)
         if target.slope is not None:
-            seen = torch.ones(length, length).tril() if self.facts.causal else torch.ones(length, length)
-            fallen = seen * torch.exp(-target.slope * self._distance(length))
+            pairs = Pairs.of(self.facts, length - self.facts.prefix, self.visible)
+            fallen = pairs.visible * torch.exp(-target.slope * self._distance(pairs))
             return fallen / fallen.sum(-1, keepdim=True)
         wanted = torch.zeros_like(i) if target.offset is None else (i - target.offset).clamp(0, length - 1)
         return torch.nn.functional.one_hot(wanted, length).float()
 
-    def _distance(self, length: int) -> Float[Tensor, "n n"]:
+    def _distance(self, pairs: Pairs) -> Float[Tensor, "n n"]:
         """Distance of each query and key; class tokens have no position and count as near."""
         front = self.facts.prefix
-        own = Pairs.of(self.facts, length - front).distance
-        return torch.nn.functional.pad(own, (front, 0, front, 0)).float()
+        return torch.nn.functional.pad(pairs.distance, (front, 0, front, 0)).float()

@@ -46,7 +46,7 @@ from ordinate.probing.measures.score_decomposition import (
     position_means,
     score_variance_shares,
 )
-from ordinate.probing.measures.score_scale import score_scale
+from ordinate.probing.measures.score_scale import score_scales
 from ordinate.probing.measures.subspace_ablation import excess_over_controls
 from ordinate.probing.measures.subspace_overlap import (
     Stream,
@@ -162,8 +162,8 @@ def _decompose_and_ablate(
 ) -> Measured[tuple[Float[Tensor, "fives layers h terms"] | None, PositionMeans | None, list[Estimate]]]:
     """Decompose the scores, and ablate each term."""
     try:
-        scale = score_scale(subject, short)
-        shares, means = score_variance_shares(subject, short, scale), position_means(subject, short)
+        scales = score_scales(subject, short)
+        shares, means = score_variance_shares(subject, short, scales), position_means(subject, short)
         noise = [position_means(subject, short, seed + turn) for turn in range(CONTROLS)]
     except NotApplicable as reason:
         return Measured((None, None, []), {"terms of the scores": str(reason)})
@@ -172,7 +172,7 @@ def _decompose_and_ablate(
     arms = [(means, (term,)) for term in range(len(TERMS))] + [(own, POSITION_TERMS) for own in (means, *noise)]
     rises = []
     for turn, (own, terms) in enumerate(arms):
-        base.subject = InterventionAdapter(subject, AblatedTerms(own, terms, scale))
+        base.subject = InterventionAdapter(subject, AblatedTerms(own, terms, scales))
         rises.append(base.per_text() - usual)
         on_progress(fraction(0.5 + 0.3 * turn / len(arms)))
     for name, values in zip(TERMS, rises, strict=False):

@@ -37,7 +37,8 @@ METHOD = (
     "queries and are not tested. A head attends to a fixed offset if {half:.0%} of that mass is at one offset, and "
     "more than under uniform attention to all other keys; weakly if {quarter:.0%} is. It attends to the first token "
     "if {half:.0%} of its total mass is there. Its attention decays with distance if its mean distance is smaller "
-    "than under uniform attention, and the exponential decay with that mean distance explains {explained:.0%} or "
+    "than under uniform attention to the keys that its layer sees, in a sliding window those in it, and the "
+    "exponential decay with that mean distance explains {explained:.0%} or "
     "more of the divergence of its profile from uniform attention. Tests: sign flips over {noun} (999), the largest "
     "of all statistics against the largest under flips, which corrects over offsets, heads and layers (Westfall and "
     "Young). The largest mass at an offset: head and offset are chosen on every other of the {noun}, and measured on "
@@ -47,9 +48,9 @@ METHOD = (
     "other heads by uniform attention. Shuffled: {few}, in random order. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = (
-    "Attention by content alone: the same expectation at every offset but 0, as under uniform attention, which has "
-    "mass {near:.3g} at the nearest offset, {far:.3g} at the farthest and {sink:.3g} on the first token; the mean "
-    "distance is that of uniform attention, a decay of 0."
+    "Attention by content alone: the same expectation at every offset but 0, as under uniform attention to the keys "
+    "that a query sees, which has mass {near:.3g} at the nearest offset, {far:.3g} at the farthest and {sink:.3g} on "
+    "the first token{view}; the mean distance is that of uniform attention, a decay of 0."
 )
 
 
@@ -113,8 +114,15 @@ class PositionalHeads(Probe):
 
 def _null(seen: AttentionProfile) -> str:
     order = np.abs(seen.offsets).argsort()
-    near, far = (float(seen.uniform_mass[order[end]]) for end in (0, -1))
-    return NULL.format(near=near, far=far, sink=seen.uniform_first_token_mass)
+    widest = _widest(seen)
+    near, far = (float(seen.uniform_mass[widest, order[end]]) for end in (0, -1))
+    view = "" if len(set(map(id, seen.pairs))) == 1 else f" in layer {widest + 1}, without a window or with the widest"
+    return NULL.format(near=near, far=far, sink=seen.uniform_first_token_mass[widest], view=view)
+
+
+def _widest(seen: AttentionProfile) -> int:
+    """The first layer whose queries see the most keys: other layers may have sliding windows."""
+    return int(np.argmax([float(own.keys.sum()) for own in seen.pairs]))
 
 
 def _place(found: DetectedHeads, seen: AttentionProfile, layer: int, head: int) -> int | None:
@@ -155,7 +163,8 @@ def _effect(found: DetectedHeads, seen: AttentionProfile, estimates: list[Estima
     layer, head = max(found.first_token_heads, key=lambda place: found.first_token_mass[place])
     name = f"attention mass on the first token: layer {layer + 1}, head {head + 1}"
     values = seen.first_token_mass[:, layer, head]
-    return mean_estimate(name, values, seed, "of its attention mass", seen.uniform_first_token_mass)
+    null = float(seen.uniform_first_token_mass[layer])
+    return mean_estimate(name, values, seed, "of its attention mass", null)
 
 
 def _head_estimates(
@@ -198,7 +207,7 @@ def _clearest(found: DetectedHeads, seen: AttentionProfile, again: AttentionProf
     ):
         if offset in own.offsets:
             place = own.offsets.index(offset)
-            values, null = own.mass[rows, layer, head, place], float(own.uniform_mass[place])
+            values, null = own.mass[rows, layer, head, place], float(own.uniform_mass[layer, place])
             estimates.append(mean_estimate(f"{start}: {name}", values, seed, "of its attention mass", null))
     if found.decaying_heads:
         layer, head = max(found.decaying_heads, key=lambda place: found.decay.slope[place])
@@ -292,7 +301,7 @@ def _profile_chart(found: DetectedHeads, seen: AttentionProfile) -> Chart:
         Line(name=f"layer {layer + 1}, head {head + 1}", x=across, y=tuple(means[layer, head].tolist()))
         for layer, head in heads
     ]
-    even = Line(name="uniform attention", x=across, y=tuple(seen.uniform_mass.tolist()), null=True)
+    even = Line(name="uniform attention", x=across, y=tuple(seen.uniform_mass[_widest(seen)].tolist()), null=True)
     title = "Attention mass by offset, in the heads with the largest mass at one offset"
     return Chart(title=title, x="offset (query - key)", y="share of attention mass", lines=(*lines, even))
 

@@ -49,7 +49,7 @@ METHOD = (
     "control rotates queries randomly; under grouped-query attention keys are replaced by the mean of their group's "
     "queries. Rank: only the largest singular values of each M are kept, under RoPE those of all its rotated "
     "versions together; then the largest of the scores between queries and keys of some {noun}; the control keeps as "
-    "many random directions. Scale: the scale of the scores, measured by doubling queries, is removed, or moved "
+    "many random directions. Scale: the scale of the scores, measured with queries and keys set to 0, is removed, or moved "
     "behind the softmax. Other normalisers: sigmoid(score - log n) with n visible keys; or Sinkhorn normalisation of "
     "rows and columns, {divisions} iterations. An output is outside the convex hull of the values if a hyperplane "
     "separates it from all of them. Each time the {what} of {few} is compared with that of the unchanged model. "
@@ -129,7 +129,7 @@ def _ablation_estimates(
 ) -> Measured[list[Estimate]]:
     """Effect of ablating queries, keys and scores, and whether outputs stay in the hull of the values."""
     ablations = qk_ablations(subject, chosen, weights, seed)
-    (arms, scale), missing = ablations.value, dict(ablations.missing)
+    (arms, scales), missing = ablations.value, dict(ablations.missing)
     base, found = metric_for(subject, chosen, seed), list[Estimate]()
     usual = base.per_text()
     for turn, (name, watch) in enumerate(arms.items()):
@@ -139,11 +139,18 @@ def _ablation_estimates(
         except NotApplicable as reason:
             missing[name] = str(reason)
         on_progress(fraction(0.3 + 0.6 * turn / len(arms)))
-    if scale is not None:
-        found.append(Estimate(name="scale of the scores", value=scale))
+    found += _scale_estimates(scales or [])
     behind = {"unchanged": Hooks()} | {name: arms[name] for name in HULL_ARMS if name in arms}
     hull = _hull_estimates(subject, chosen, behind, seed)
     return Measured([*found, *hull.value], {**missing, **hull.missing})
+
+
+def _scale_estimates(scales: list[float]) -> list[Estimate]:
+    """The scale of the scores; that of the first and the last layer if layers differ."""
+    if not scales or max(scales) - min(scales) < 1e-3 * max(scales):
+        return [Estimate(name="scale of the scores", value=one) for one in scales[:1]]
+    layers = {1: scales[0], len(scales): scales[-1]}
+    return [Estimate(name=f"scale of the scores, layer {layer}", value=one) for layer, one in layers.items()]
 
 
 def _hull_estimates(

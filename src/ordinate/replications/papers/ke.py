@@ -15,7 +15,7 @@ from ordinate.probing._adapter import MASKED_SCORE, Hooks, Inputs, ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.probing.measures.samples import Sample
 from ordinate.probing.measures.score_decomposition import AblatedTerms, PositionMeans, TermFactors
-from ordinate.probing.measures.score_scale import score_scale
+from ordinate.probing.measures.score_scale import score_scales
 from ordinate.replications.estimates import over_pairs, over_texts
 from ordinate.replications.prose import VOCABULARY, heldout_texts, train_bytes
 from ordinate.replications.random_models import random_decoder, random_texts
@@ -211,7 +211,7 @@ class WithoutTerms(AblatedTerms):
     """
 
     def __init__(self, split: Split, terms: Sequence[int]) -> None:
-        super().__init__(split.means, terms, split.scale)
+        super().__init__(split.means, terms, [split.scale])
         self.remaining = 0.0
 
     def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
@@ -230,7 +230,7 @@ class WithoutTerms(AblatedTerms):
 def split_scores(model: ModelAdapter, ids: Ids) -> Split:
     """Return the position means of a model's first layer over texts, and its scale of the scores."""
     sample = Sample(ids, None, fixed=0, grid=None)
-    return Split(FirstLayer(model.info).read(model, sample.passes(model.info)), score_scale(model, sample))
+    return Split(FirstLayer(model.info).read(model, sample.passes(model.info)), score_scales(model, sample)[0])
 
 
 def sum_errors(model: ModelAdapter, ids: Ids) -> tuple[float, float]:
