@@ -80,7 +80,7 @@ def planted(seed: int) -> Outcome:
     found = detect_heads(seen, MASS, seed)
     values = seen.mass[:, 1, 2, seen.offsets.index(offset)]
     # the rest of its attention is that of content, of which about a share like that of uniform attention is there
-    truth = PLANTED + (1 - PLANTED) * float(seen.uniform_mass[seen.offsets.index(offset)])
+    truth = PLANTED + (1 - PLANTED) * float(seen.uniform_mass[1, seen.offsets.index(offset)])
     right = (1, 2) in found.offset_heads and found.offset[1, 2] == offset
     others = [place for place in (*found.heads, *found.weak_offset_heads) if place != (1, 2)]
     return Outcome(

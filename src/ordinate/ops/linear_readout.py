@@ -56,6 +56,8 @@ def held_out_r2(
 
         R^2 = 1 - |y - y^|^2 / |y - mean y|^2,    the denominator averaged over the tested texts
 
+    It is 0 if all targets are equal: there is nothing to tell apart.
+
     The penalty is selected by cross-validation between two halves of the known texts. Rows of one text are
     correlated, so that leaving out single rows would select too small a penalty.
 
@@ -71,7 +73,9 @@ def held_out_r2(
     known, told, x, targets = (one[:, ::step].double() for one in (known, told, x, targets))
     seen, features = _features(known, known, squares), _features(x, known, squares)
     guess = _fitted(seen, told, features, [_strength(seen, told)])[0]
-    return 1 - (targets - guess).square().sum(1) / (targets - told.mean()).square().sum(1).mean()
+    spread = (targets - told.mean()).square().sum(1).mean()
+    unlike = bool((targets != told.flatten()[0]).any()) and spread > 0
+    return 1 - (targets - guess).square().sum(1) / spread if unlike else torch.zeros(len(x), dtype=torch.float64)
 
 
 def similarity_by_distance(

@@ -242,6 +242,19 @@ def test_embeddings_in_place_of_ids_have_the_factor_of_the_token_table(kind, sha
     assert float(one.token_table().std()) > 0.9
 
 
+@pytest.mark.parametrize("hook", ["attention_scores", "attention_pattern", "head_output"])
+def test_what_hooks_compute_in_a_wider_type_is_used_in_that_of_the_model(hook):
+    torch.manual_seed(0)
+    model = Decoder(Shape(vocabulary=50, width=32, heads=4, layers=2, scheme="t5", max_length=64))
+    one, ids = attach(model.bfloat16().eval()), torch.arange(9)[None]
+
+    class Wide(Hooks):
+        pass
+
+    setattr(Wide, hook, lambda self, layer, x: x.float())
+    assert one.forward(Inputs(ids), Wide()).residual.dtype == torch.bfloat16
+
+
 def test_positions_of_a_roberta_may_be_any(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

@@ -71,4 +71,5 @@ class AttentionLayers(Hooks):
 
 
 def _or(new: torch.Tensor | None, old: torch.Tensor) -> torch.Tensor:
-    return old if new is None else new
+    # hooks may compute in a wider type
+    return old if new is None else new.to(old.dtype)

@@ -76,6 +76,8 @@ def transformed_query_errors(subject: ModelAdapter, inputs: Inputs, layer: int, 
     if len(found) < len(keys):
         raise NotApplicable("its queries are not observable")
     x, q = (found[key] for key in keys)
+    if not q.any():
+        raise NotApplicable(f"all queries of layer {layer} are 0, so that no change of them can be measured")
     norm = _identify_norm(x, q, own)
     plain = _queries(x, norm, _folded(own))
     width, generator = x.shape[-1], torch.Generator().manual_seed(seed)

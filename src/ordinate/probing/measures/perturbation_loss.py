@@ -11,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ordinate.probing._adapter import Inputs, ModelAdapter
+from ordinate.probing._adapter import Inputs, ModelAdapter, NotApplicable
 from ordinate.probing.measures.formatting import RELATIVE_UNIT
 from ordinate.probing.measures.samples import Permutation, Sample, final_residual, unpermuted
 
@@ -49,13 +49,21 @@ class Metric(ABC):
         mask: Bool[Tensor, "#texts n n"] | None = None,
         change: InputChange = lambda rows, inputs: inputs,
     ) -> PerText:
-        """Return the number of each text under a perturbation; the arguments are those of `Sample.given`."""
+        """Return the number of each text under a perturbation; the arguments are those of `Sample.given`.
+
+        Raises:
+            NotApplicable: a number is not finite.
+        """
         found = []
         for rows in self.sample.batches(self.subject.info):
             given = self.sample.inputs(rows, permutation, tokens=tokens, positions=positions, mask=mask)
             moved = permutation[rows] if permutation is not None and tokens else None
             found.append(self._read(rows, change(rows, self._asking(rows, given)), moved))
-        return np.concatenate(found)
+        numbers, facts = np.concatenate(found), self.subject.info
+        if not np.isfinite(numbers).all():
+            kind = str(facts.dtype).removeprefix("torch.")
+            raise NotApplicable(f"the {self.name} of {facts.name} is not finite; in {kind} its numbers may overflow")
+        return numbers
 
     def _asking(self, rows: slice, inputs: Inputs) -> Inputs:
         return inputs

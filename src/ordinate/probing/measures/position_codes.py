@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ordinate.ops.convex_hull import hull_distance_bound
 from ordinate.ops.linear_readout import ridge_r2
+from ordinate.probing._adapter import NotApplicable
 
 # rows of the table that are used, and groups (for intervals) that they are split into
 MAX_POSITIONS, GROUPS = 128, 8
@@ -53,7 +54,13 @@ class EmbeddingProperties:
 
 
 def measure_position_embeddings(table: Float[Tensor, "n width"], seed: int) -> EmbeddingProperties:
-    """Measure a table of position embeddings and a random control table."""
+    """Measure a table of position embeddings and a random control table.
+
+    Raises:
+        NotApplicable: fewer than 9 positions.
+    """
+    if len(table) <= GROUPS:
+        raise NotApplicable(f"readouts from position embeddings need {GROUPS + 1} positions; got {len(table)}")
     drawn = torch.randn(table.shape, generator=torch.Generator().manual_seed(seed))
     return EmbeddingProperties(
         hull_distances(table).numpy(), linear_readouts(table, seed), linear_readouts(drawn, seed)
