@@ -14,6 +14,7 @@ from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
 from ordinate.probing._adapter import Inputs
+from ordinate.probing.runner.evaluate_pairs import evaluate_pairs
 from ordinate.report.metric import metric_of
 from ordinate.study.data_source import source_of
 from ordinate.study.plan import Plan
@@ -209,3 +210,31 @@ def test_a_model_of_a_study_has_the_values_of_its_study(kind, given, tmp_path):
         assert one["value"] == pytest.approx(row[model["field"]], rel=1e-12)
         assert one["interval"] == pytest.approx(row["interval"], rel=1e-9)
     assert np.isfinite(one["degradation"])
+
+
+def test_pairs_of_a_published_model_have_the_loss_of_transformers_and_the_bytes_of_the_text(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    words = [f"w{number}" for number in range(30)]
+    names = ["<pad>", "</s>", "<unk>", *(f"▁{word}" for word in words)]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram([(name, -1.0) for name in names], unk_id=2))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    end = [("</s>", 1)]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=end)
+    tokenizer.add_special_tokens(names[:2])
+    sizes = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48, "vocab_size": 40}
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0)).eval()
+    model.save_pretrained(tmp_path / "t5")
+    tokenizer.save(str(tmp_path / "t5" / "tokenizer.json"))
+    draw = np.random.default_rng(0)
+    pairs = [[" ".join(draw.choice(words, count)) for count in draw.integers(2, 9, 2)] for _ in range(12)]
+    (tmp_path / "pairs.tsv").write_text("\n".join("\t".join(pair) for pair in pairs) + "\n")
+    found = evaluate_pairs(tmp_path / "t5", pairs=str(tmp_path / "pairs.tsv"), lengths=[1], trained_length=64)
+    nats = size = 0.0
+    for source, target in pairs:
+        asked, labels = (torch.tensor([tokenizer.encode(text).ids]) for text in (source, target))
+        with torch.no_grad():
+            nats += float(model(input_ids=asked, labels=labels).loss) * labels.shape[1]
+        size += len(target.encode())
+    assert found.models[0].lengths[0].value == pytest.approx(nats / np.log(2) / size, rel=1e-5)

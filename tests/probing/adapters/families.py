@@ -87,6 +87,11 @@ ENCODERS = {
 IMAGES = {
     "vit": (lambda: hf.ViTConfig(**IMAGE), hf.AutoModelForImageClassification, NARROW),
     "dinov2": (lambda: hf.Dinov2Config(**IMAGE), hf.AutoModelForImageClassification, 1e-13),
+    "dinov2_registers": (
+        lambda: hf.Dinov2WithRegistersConfig(**IMAGE, num_register_tokens=2),
+        hf.AutoModelForImageClassification,
+        1e-13,
+    ),
     "dinov3": (lambda: hf.DINOv3ViTConfig(**IMAGE, num_register_tokens=2), hf.AutoModel, NARROW),
     "clip": (lambda: hf.CLIPVisionConfig(**IMAGE), hf.AutoModel, NARROW),
 }

@@ -335,6 +335,27 @@ def test_the_table_of_positions_begins_with_the_first(name):
         one.position_table(one.info.max_length + 1)
 
 
+def test_registers_have_no_position_and_the_others_have_theirs():
+    one = subject("dinov2_registers")
+    assert (one.info.position, one.info.prefix) == ("learned", 3)
+    # [CLS], then 16 patches
+    torch.testing.assert_close(one.position_table(17), one.model.dinov2_with_registers.embeddings.position_embeddings[0])
+    inputs, streams = given("dinov2_registers"), []
+
+    class First(Hooks):
+        def residual(self, layer, x):
+            if layer == 0:
+                streams.append(x.clone())
+
+    one.forward(inputs, First())
+    order = torch.cat([torch.arange(3), 3 + torch.randperm(16, generator=torch.Generator().manual_seed(0))])
+    one.forward(moved(inputs, positions=order.expand(2, -1)), First())
+    rows = one.position_table(17)
+    assert streams[1][:, :3].equal(streams[0][:, :3])
+    change = rows[order[3:] - 2] - rows[1:]
+    torch.testing.assert_close(streams[1][:, 3:] - streams[0][:, 3:], change.expand(2, -1, -1))
+
+
 @pytest.mark.parametrize("name", ["llama", "bloom", "t5"])
 def test_models_that_add_no_positions_have_no_table(name):
     with pytest.raises(NotApplicable, match="adds no position embeddings to its tokens"):

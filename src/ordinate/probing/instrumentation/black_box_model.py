@@ -37,6 +37,7 @@ from ordinate.probing.instrumentation.position_inputs import (
     PositionIndices,
     PositionInput,
     PositionTable,
+    find_partial_table,
     find_position_table,
     find_rotation_table,
 )
@@ -248,6 +249,8 @@ class BlackBoxModel(ModelAdapter):
         length = self.sizes.shape[1]
         inside = {module for layer in self.layers for module in layer.modules()}
         self.table = find_position_table(self.model, inside, self.tokens, run, length)
+        if self.table is None and self.kind == "vision":
+            self.table = find_partial_table(self.model, inside, partial(self._first_stream, example))
         rotation = find_rotation_table(self.model, inside, run, length) if self.kind == "vision" else None
         if self.table is not None and example.ids is not None:
             self.embedding_scale = self._find_embedding_scale(self.table, example)
@@ -260,6 +263,13 @@ class BlackBoxModel(ModelAdapter):
         self.position_inputs = find_position_inputs(self.model, self.table, rotation, trial, length)
         if not self.position_inputs and ignores_position(lambda given: self._read(given, Hooks()).residual, example):
             self.position_inputs = [NoPositionInput()]
+
+    def _first_stream(self, example: Inputs) -> Tensor:
+        """The input of the first layer."""
+        kept: list[Tensor] = []
+        with patched_first_input(self.layers[0], kept.append):
+            self.run(example)
+        return kept[0]
 
     def _find_embedding_scale(self, table: PositionTable, example: Inputs) -> float:
         """1, or the square root of the width (Marian): tokens and positions displaced against each other cancel."""

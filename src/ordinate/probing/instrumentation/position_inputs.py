@@ -63,12 +63,14 @@ class PositionTable(PositionInput):
         name: name of the parameter.
         offset: row of the first position: 2 in OPT.
         kind: learned or sinusoidal.
+        row_of: row of each token, -1 where it has none, as the registers of an image; None: one for each in order.
     """
 
     owner: nn.Module
     name: str
     offset: int
     kind: str = "learned"
+    row_of: Int[Tensor, "n"] | None = None
 
     @property
     def rows(self) -> Float[Tensor, "length width"]:
@@ -78,6 +80,9 @@ class PositionTable(PositionInput):
     def patches(self, positions: PositionIndices) -> list[Patch]:
         if isinstance(self.owner, nn.Embedding):
             return [patched_output(self.owner, lambda _: self.rows[positions])]
+        if self.row_of is not None:
+            held = (self.row_of >= 0).nonzero()[:, 0]
+            positions = self.row_of[positions[:, held[self.row_of[held].argsort()]]]
         return [_parameter(self.owner, self.name, nn.Parameter(self.rows[positions], requires_grad=False))]
 
 
@@ -140,6 +145,32 @@ def find_position_table(
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.ndim == 3 and parameter.shape[:2] == (1, length) and not isinstance(module, nn.Embedding):
                 return _of_kind(PositionTable(module, name, 0))
+    return None
+
+
+def find_partial_table(part: nn.Module, inside: set[nn.Module], stream: Callable[[], Tensor]) -> PositionTable | None:
+    """Find position embeddings that some tokens of an image lack, as registers do: a parameter with a row for the rest.
+
+    Each row is displaced by an amount of its own, which its token shows.
+
+    Args:
+        part: the model.
+        inside: modules of the layers, which are not searched.
+        stream: runs the model and returns the input of its first layer.
+    """
+    plain = stream()
+    length, width = plain.shape[1:]
+    outside = (module for module in part.modules() if module not in inside and not isinstance(module, nn.Embedding))
+    held = [(module, *named) for module in outside for named in module.named_parameters(recurse=False)]
+    # most tokens are patches
+    shaped = [one for one in held if one[2].ndim == 3 and length // 2 < one[2].shape[1] < length]
+    for owner, name, parameter in (one for one in shaped if one[2].shape[::2] == (1, width)):
+        count = parameter.shape[1]
+        steps = torch.arange(1, count + 1, device=parameter.device).to(parameter)[:, None].expand(-1, width)
+        with _parameter(owner, name, nn.Parameter(parameter + steps, requires_grad=False)):
+            row_of = (stream() - plain)[0].mean(-1).round().long() - 1
+        if torch.equal(row_of[row_of >= 0].sort().values, torch.arange(count, device=row_of.device)):
+            return _of_kind(PositionTable(owner, name, 0, row_of=row_of))
     return None
 
 
