@@ -216,7 +216,7 @@ def test_what_cannot_be_evaluated_is_an_error_in_words():
         evaluated(subject(kind="encoder"))
     # of [CLS] and [SEP] alone nothing can be masked: a special token must not be asked for in place of a word
     special = subject(kind="encoder", first_token=1, last_token=2, mask_token=3, vocabulary=300)
-    with pytest.raises(ValueError, match="can be masked .*; sharp adds 2 to texts of 2 tokens in all; give longer"):
+    with pytest.raises(ValueError, match=r"can be masked .*; sharp adds 2 to texts of 2 tokens in all; give longer"):
         evaluated(special, lengths=Lengths(None, (2, 16)))
     assert not special.model.seen
     assert len(evaluated(special, lengths=Lengths(None, (3, 15))).models[0].lengths) == 2

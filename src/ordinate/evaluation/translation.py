@@ -134,7 +134,9 @@ def loss_at(
         "nats": _summed(owner, nats),
         "right": _summed(owner, right),
         "asked": _summed(owner, has_target(batch)),
-        "bytes": np.array([sum(_bytes(task.targets[place], tokenizer) for place in group) for group in groups], float),
+        "bytes": np.array(
+            [sum(_bytes(task.targets[place], tokenizer) for place in group) for group in groups], float
+        ),
     }
     read_in = torch.tensor([len(source) for source in sources])[:, None].expand_as(batch.targets)
     bits = nats_to_bits(rows["nats"])[None]

@@ -56,7 +56,7 @@ def held_out_r2(
 
         R^2 = 1 - |y - y^|^2 / |y - mean y|^2,    the denominator averaged over the tested texts
 
-    It is 0 if all targets are equal: there is nothing to tell apart.
+    It is 0 if all targets are equal: there is nothing to distinguish.
 
     The penalty is selected by cross-validation between two halves of the known texts. Rows of one text are
     correlated, so that leaving out single rows would select too small a penalty.

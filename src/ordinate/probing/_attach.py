@@ -199,7 +199,7 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
     )
     chosen = transformers.AutoModel
     for head in heads:
-        kinds = head._model_mapping.get(type(config), ())
+        kinds: Any = head._model_mapping.get(type(config), ())
         names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
         if set(names) & set(architectures):
             chosen = head

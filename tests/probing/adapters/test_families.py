@@ -339,7 +339,9 @@ def test_registers_have_no_position_and_the_others_have_theirs():
     one = subject("dinov2_registers")
     assert (one.info.position, one.info.prefix) == ("learned", 3)
     # [CLS], then 16 patches
-    torch.testing.assert_close(one.position_table(17), one.model.dinov2_with_registers.embeddings.position_embeddings[0])
+    torch.testing.assert_close(
+        one.position_table(17), one.model.dinov2_with_registers.embeddings.position_embeddings[0]
+    )
     inputs, streams = given("dinov2_registers"), []
 
     class First(Hooks):

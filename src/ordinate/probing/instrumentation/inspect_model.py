@@ -45,7 +45,7 @@ def probed_part(model: Any) -> tuple[Any, ModelKind]:
 
 
 def token_embedding(part: Any, example: Inputs) -> Any:
-    """Return the module that embeds the tokens: of several with one weight, as in `T5EncoderModel`, the one called."""
+    """Return the module that embeds the tokens: of several with one weight (`T5EncoderModel`) the one called."""
     named, called = part.get_input_embeddings(), list[nn.Module]()
     same = [module for module in part.modules() if isinstance(module, nn.Embedding) and module.weight is named.weight]
     if len(same) < 2:

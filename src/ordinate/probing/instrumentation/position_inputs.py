@@ -149,7 +149,7 @@ def find_position_table(
 
 
 def find_partial_table(part: nn.Module, inside: set[nn.Module], stream: Callable[[], Tensor]) -> PositionTable | None:
-    """Find position embeddings that some tokens of an image lack, as registers do: a parameter with a row for the rest.
+    """Find position embeddings that registers of an image lack: a parameter with a row for each other token.
 
     Each row is displaced by an amount of its own, which its token shows.
 

@@ -85,8 +85,8 @@ class Pairs:
 
     def to(self, device: torch.device) -> "Pairs":
         """Return the same pairs with their tensors on a device."""
-        moved = (x.to(device) for x in (self.visible, self.counted, self.distance))
-        return Pairs(*moved, self.first_key, self.by_offset.to(device))
+        visible, counted, distance = (x.to(device) for x in (self.visible, self.counted, self.distance))
+        return Pairs(visible, counted, distance, self.first_key, self.by_offset.to(device))
 
     def over_queries(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*b all_offsets"]:
         """Sum the values of the queries that have a counted key at each offset; 0 where none has.
@@ -197,7 +197,9 @@ class ProfileHooks(AccumulatingHooks):
         tested = {offset for own in self.pairs for offset in own.tested_offsets()}
         kept = [place for place, offset in enumerate(self.offsets) if offset in tested]
         if not kept:
-            raise NotApplicable(f"the queries of {self.facts.name} see no keys at an offset: its windows are too small")
+            raise NotApplicable(
+                f"the queries of {self.facts.name} see no keys at an offset: its windows are too small"
+            )
         found = {
             name: torch.stack([torch.cat(layer[name]) for layer in self.found], 1).numpy() for name in self.found[0]
         }

@@ -116,7 +116,9 @@ def _null(seen: AttentionProfile) -> str:
     order = np.abs(seen.offsets).argsort()
     widest = _widest(seen)
     near, far = (float(seen.uniform_mass[widest, order[end]]) for end in (0, -1))
-    view = "" if len(set(map(id, seen.pairs))) == 1 else f" in layer {widest + 1}, without a window or with the widest"
+    view = (
+        "" if len(set(map(id, seen.pairs))) == 1 else f" in layer {widest + 1}, without a window or with the widest"
+    )
     return NULL.format(near=near, far=far, sink=seen.uniform_first_token_mass[widest], view=view)
 
 

@@ -49,7 +49,7 @@ METHOD = (
     "control rotates queries randomly; under grouped-query attention keys are replaced by the mean of their group's "
     "queries. Rank: only the largest singular values of each M are kept, under RoPE those of all its rotated "
     "versions together; then the largest of the scores between queries and keys of some {noun}; the control keeps as "
-    "many random directions. Scale: the scale of the scores, measured with queries and keys set to 0, is removed, or moved "
+    "many random directions. Scale: the scale of the scores, measured with queries or keys at 0, is removed or moved "
     "behind the softmax. Other normalisers: sigmoid(score - log n) with n visible keys; or Sinkhorn normalisation of "
     "rows and columns, {divisions} iterations. An output is outside the convex hull of the values if a hyperplane "
     "separates it from all of them. Each time the {what} of {few} is compared with that of the unchanged model. "
