@@ -187,23 +187,7 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
             "trust_remote_code is never enabled: update transformers, or pass a loaded model"
         )
     config = _readable(transformers.AutoConfig.from_pretrained(folder, **LOAD_OPTIONS))
-    heads = (
-        transformers.AutoModelForCausalLM,
-        transformers.AutoModelForMaskedLM,
-        transformers.AutoModelForSeq2SeqLM,
-        transformers.AutoModelForImageClassification,
-        # its tensors have other names in some families
-        transformers.AutoModelForQuestionAnswering,
-        # of a T5 the encoder alone, where AutoModel is both sides
-        transformers.AutoModelForTextEncoding,
-    )
-    chosen = transformers.AutoModel
-    for head in heads:
-        kinds: Any = head._model_mapping.get(type(config), ())
-        names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
-        if set(names) & set(architectures):
-            chosen = head
-            break
+    chosen = _auto_class(config, architectures)
     with _quiet(transformers.utils.logging):
         given = {"config": config, "use_safetensors": True, "output_loading_info": True}
         model, report = chosen.from_pretrained(folder, **LOAD_OPTIONS, **given)
@@ -216,6 +200,28 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
         "download it again",
     )
     return model
+
+
+def _auto_class(config: Any, architectures: list[str]) -> Any:
+    """Return the class of transformers that reads a checkpoint with its head."""
+    import transformers
+
+    heads: tuple[Any, ...] = (
+        transformers.AutoModelForCausalLM,
+        transformers.AutoModelForMaskedLM,
+        transformers.AutoModelForSeq2SeqLM,
+        transformers.AutoModelForImageClassification,
+        # its tensors have other names in some families
+        transformers.AutoModelForQuestionAnswering,
+        # of a T5 the encoder alone, where AutoModel is both sides
+        transformers.AutoModelForTextEncoding,
+    )
+    for head in heads:
+        kinds = head._model_mapping.get(type(config), ())
+        names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
+        if set(names) & set(architectures):
+            return head
+    return transformers.AutoModel
 
 
 def _readable(config: Any) -> Any:

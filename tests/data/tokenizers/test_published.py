@@ -51,7 +51,7 @@ def byte_level():
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet, show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=258, initial_alphabet=alphabet, show_progress=False)
     made.train_from_iterator([TEXT] * 4, trainer)
     return made
 
