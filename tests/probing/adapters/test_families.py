@@ -335,6 +335,15 @@ def test_the_table_of_positions_begins_with_the_first(name):
         one.position_table(one.info.max_length + 1)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "roberta", "mpt", "gptj"])
+def test_a_text_beyond_the_last_position_is_refused_in_words(name):
+    one = subject(name)
+    longest = one.info.max_length
+    one.forward(Inputs(torch.full((1, longest), 5)))
+    with pytest.raises(NotApplicable, match=f"{name} reads {longest} tokens; got {longest + 1}; shorten the text"):
+        one.forward(Inputs(torch.full((1, longest + 1), 5)))
+
+
 def test_registers_have_no_position_and_the_others_have_theirs():
     one = subject("dinov2_registers")
     assert (one.info.position, one.info.prefix) == ("learned", 3)

@@ -206,6 +206,11 @@ class BlackBoxModel(ModelAdapter):
         facts = self._facts
         if (inputs.images is None) == (self.kind == "vision"):
             raise NotApplicable(f"{facts.name} takes {'images' if self.kind == 'vision' else 'texts'}")
+        read = inputs.ids if inputs.ids is not None else inputs.embeddings
+        if read is not None and facts.max_length is not None and read.shape[1] > facts.max_length:
+            raise NotApplicable(
+                f"{facts.name} reads {facts.max_length} tokens; got {read.shape[1]}; shorten the text"
+            )
         if inputs.positions is not None and not self.position_inputs:
             raise NotApplicable(f"{facts.name} cannot be given other positions: {facts.position_phrase}")
         if inputs.embeddings is not None and self.tokens is None:
