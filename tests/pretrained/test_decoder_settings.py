@@ -408,6 +408,12 @@ GEMMA2 |= {"embedding_scale": 4.0, "round_embedding_scale": True}
             GATED,
             "a olmo2 requires swiglu .*, norm_position res_post and zero_centred_norm=False; got swiglu, rms, pre",
         ),
+        (
+            "gptj",
+            Decoder,
+            {"norm": "layer", "norm_position": "shared", "scheme": "rope:rotary_dim=3"},
+            "the scheme of a gptj rotates an even number of channels; got rope:rotary_dim=3; choose another",
+        ),
         ("gemma", Decoder, GATED, "a gemma requires .*, norm_position pre and zero_centred_norm=True; got .*, False"),
         (
             "llama",

@@ -83,6 +83,9 @@ class Gptj(BiasedHead):
             f"got {shape.norm_position}, {shape.mixer_spec}, {shape.scheme_spec}",
             "use save_pretrained instead",
         )
+        rotated = round(parameters.get("partial_rotary_factor", 1.0) * head_width)
+        must, came = "the scheme of a gptj rotates an even number of channels", f"got {shape.scheme_spec}"
+        need(rotated % 2 == 0, must, came, "choose another rotary_dim, or use save_pretrained")
         return {
             "vocab_size": shape.vocabulary,
             "n_embd": shape.width,
@@ -90,7 +93,7 @@ class Gptj(BiasedHead):
             "n_head": shape.heads,
             "n_positions": shape.max_length,
             "n_inner": shape.hidden_width,
-            "rotary_dim": round(parameters.get("partial_rotary_factor", 1.0) * head_width),
+            "rotary_dim": rotated,
             "layer_norm_epsilon": shape.norm_eps,
             "activation_function": activation_name(shape.feedforward),
             "tie_word_embeddings": shape.tie_embeddings,
