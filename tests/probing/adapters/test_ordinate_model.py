@@ -242,6 +242,22 @@ def test_embeddings_in_place_of_ids_have_the_factor_of_the_token_table(kind, sha
     assert float(one.token_table().std()) > 0.9
 
 
+@pytest.mark.parametrize("scheme", ["deberta", "learned:width=8"])
+def test_embeddings_of_a_narrow_table_are_those_of_the_width_of_the_model(scheme):
+    torch.manual_seed(0)
+    model = Encoder(EncoderShape(**SIZES | {"scheme": scheme}, embedding_width=8, embedding_scale=2.0))
+    one, ids = attach(model), torch.randint(40, (2, 9))
+    table, plain = one.token_table(), one.forward(Inputs(ids))
+    torch.testing.assert_close(table, model.widen_embeddings(2 * model.tokens.weight).detach())
+    torch.testing.assert_close(one.forward(Inputs(embeddings=table[ids])).residual, plain.residual)
+    moved = one.forward(Inputs(embeddings=table[ids] + torch.randn(9, 32)))
+    assert not moved.residual.allclose(plain.residual)
+    if scheme == "deberta":
+        return
+    positions = one.position_table(9)
+    torch.testing.assert_close(positions, model.widen_embeddings(model.first_scheme.table[:9]).detach())
+
+
 @pytest.mark.parametrize("hook", ["attention_scores", "attention_pattern", "head_output"])
 def test_what_hooks_compute_in_a_wider_type_is_used_in_that_of_the_model(hook):
     torch.manual_seed(0)

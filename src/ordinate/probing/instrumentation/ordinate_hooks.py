@@ -132,9 +132,8 @@ class HookedOrdinateModel(ModelAdapter):
         if self.body.tokens is None:
             raise NotApplicable(f"{self._facts.name} takes images")
         table = self.body.tokens.weight.detach() * self.body.scale
-        if self.body.widen is not None:
-            with evaluation_mode(self.model):
-                table = self.body.widen(table)
+        with evaluation_mode(self.model):
+            table = self.body.widened(table)
         return nn.functional.pad(table, (0, self._facts.width - table.shape[1]))
 
     def position_table(self, length: int) -> Float[Tensor, "length width"]:
@@ -146,8 +145,7 @@ class HookedOrdinateModel(ModelAdapter):
                 f"{self._facts.name} adds position embeddings to patches by row and column, not by index"
             )
         with evaluation_mode(self.model):
-            nothing = self.body.weight.new_zeros(1, length, self.body.columns)
-            return self.schemes[0].at(Geometry.causal(length, device=nothing.device)).embed(nothing)[0]
+            return self.body.positions(length)
 
     def projection(self, layer: int) -> Projection:
         self._need_attention([layer])
@@ -246,10 +244,13 @@ class HookedOrdinateModel(ModelAdapter):
     def _enter(self, inputs: Inputs) -> Iterator[Change]:
         """Replace token embeddings and positions."""
         if inputs.embeddings is not None:
-            vectors, last = inputs.embeddings[..., : self.body.columns], self.body.widen
-            if last is None:
-                vectors, last = vectors / self.body.scale, cast(nn.Module, self.body.tokens)
-            yield patched_output(last, lambda _: vectors)
+            vectors, tokens = inputs.embeddings[..., : self.body.columns], cast(nn.Module, self.body.tokens)
+            if self.body.widen is None:
+                yield patched_output(tokens, lambda _: vectors / self.body.scale)
+            else:
+                # the map has no bias: what is left of its output is positions and token types
+                yield patched_output(tokens, torch.zeros_like)
+                yield patched_output(self.body.widen, lambda rest: vectors + rest)
         if inputs.positions is not None:
             yield patched_attribute(
                 self.stack, "bind_schemes", partial(_moved, self.stack.bind_schemes, inputs.positions)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ordinate.core.geometry import Geometry
 from ordinate.models.backbone import LayerStack
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
@@ -33,7 +34,8 @@ class ProbedPart:
         prefix: number of leading tokens that are not patches.
         grid: rows and columns of patches.
         image: channels, rows and columns of an image [pixels].
-        widen: linear map of token embeddings to the width of the model, before positions; None: none.
+        widen: linear map of token embeddings to the width of the model; None: none.
+        narrow_positions: whether positions are added before that map, as in encoders, not after it.
     """
 
     kind: ModelKind
@@ -45,6 +47,7 @@ class ProbedPart:
     grid: tuple[int, int] | None = None
     image: tuple[int, int, int] | None = None
     widen: nn.Module | None = None
+    narrow_positions: bool = False
 
     @classmethod
     def from_model(cls, model: Any) -> "ProbedPart":
@@ -53,7 +56,8 @@ class ProbedPart:
             run, scale = partial(_next_tokens, model), embedding_factor(model)
             return cls("decoder", model, model.tokens, run, scale, widen=model.widen_embeddings)
         if isinstance(model, Encoder):
-            return cls("encoder", model, model.tokens, partial(_masked, model), embedding_factor(model))
+            run, scale, widen = partial(_masked, model), embedding_factor(model), model.widen_embeddings
+            return cls("encoder", model, model.tokens, run, scale, widen=widen, narrow_positions=widen is not None)
         if isinstance(model, EncoderDecoder):
             table = model.tokens if model.source_tokens is None else model.source_tokens
             run = partial(_encoded, model)
@@ -69,8 +73,20 @@ class ProbedPart:
 
     @property
     def columns(self) -> int:
-        """Width of the token embeddings; a scheme may append further columns."""
-        return self.layers.shape.width - self.layers.first_scheme.appended_width
+        """Width of the token embeddings before the first layer; a scheme may append further columns."""
+        return self.layers.shape.width - (0 if self.narrow_positions else self.layers.first_scheme.appended_width)
+
+    def widened(self, x: Tensor) -> Tensor:
+        """Take vectors of the token table to the width of the model."""
+        return x if self.widen is None else self.widen(x)
+
+    def positions(self, length: int) -> Tensor:
+        """Return what the first scheme adds or appends to token embeddings at each position, in the model's width."""
+        scheme, own = self.layers.first_scheme, self.narrow_positions
+        columns = cast(nn.Embedding, self.tokens).embedding_dim if own else self.columns
+        nothing = self.weight.new_zeros(1, length, columns)
+        made = scheme.at(Geometry.causal(length, device=nothing.device)).embed(nothing)[0]
+        return self.widened(made) if own else made
 
     def example(self, model: Any) -> Inputs:
         """Return a short input."""
