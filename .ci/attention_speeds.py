@@ -48,7 +48,12 @@ ROWS = {
 # columns of each table: kind of processor, and the name of its results
 PROCESSORS = {
     "AVX-512": {"Zen 5": "attention", "Zen 4": "attention-zen4", "Granite Rapids": "attention-intel"},
-    "AVX2": {"Zen 2": "attention-avx2", "Zen 3": "attention-zen3", "Zen 4, set to AVX2": "attention-zen4-avx2"},
+    "AVX2": {
+        "Zen 2": "attention-avx2",
+        "Zen 3": "attention-zen3",
+        "Zen 4, set to AVX2": "attention-zen4-avx2",
+        "Granite Rapids, set to AVX2": "attention-intel-set-to-avx2",
+    },
 }
 # columns of the table in README.md
 FIRST = {"Zen 5, AVX-512": "attention", "Zen 2, AVX2": "attention-avx2", "Intel, AMX": "attention-intel"}

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, is_dataclass
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from ordinate.core.checks import need, need_known, shown
 from ordinate.core.class_reference import need_allowed
 from ordinate.core.option_values import describe_kind, read_value
-from ordinate.models.shape import ShapeType
+from ordinate.models.shape import Shape
+
+ShapeType = TypeVar("ShapeType", bound=Shape)
 
 
 def read_shape(kind: type[ShapeType], fields: Mapping[str, Any], *, allow: Sequence[str] = ()) -> ShapeType:
