@@ -68,9 +68,9 @@ def outputs(model: Any) -> torch.Tensor:
 
 
 def pixels(shape: Any) -> torch.Tensor:
-    """Return the fixed input of a vision model."""
-    count = shape.channels * shape.image[0] * shape.image[1]
-    return torch.linspace(0, 1, count).reshape(1, shape.channels, *shape.image)
+    """Return the fixed input of a vision model; of its size, unless that would not fit into memory."""
+    size = [min(side, 2**12) for side in shape.image]
+    return torch.linspace(0, 1, shape.channels * size[0] * size[1]).reshape(1, shape.channels, *size)
 
 
 def config(draw: random.Random, folder: Path) -> Attempt:
