@@ -30,7 +30,7 @@ def test_a_setting_or_class_that_a_family_refuses_from_now_on_makes_the_table_st
     heads = ["LlamaForQuestionAnswering", "LlamaForSequenceClassification", "LlamaForTokenClassification"]
     assert before[1].endswith(f"| llama | LlamaForCausalLM, {', '.join(heads)}, LlamaModel |")
     monkeypatch.setattr(Llama, "heads", ("classes",))
-    monkeypatch.setattr("ordinate.pretrained.llama_like.HF_GATES", {"silu": "swiglu"})
+    monkeypatch.setattr(Llama, "gates", {"silu": "swiglu"})
     after = refusals.settings_table(drawn), refusals.class_table(drawn)
     assert "| `hidden_act` | `\"swish\"` | llama | no hidden_act is named 'swish' |" in after[0]
     assert after[0] != before[0]
