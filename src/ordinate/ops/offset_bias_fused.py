@@ -37,9 +37,9 @@ def is_faster(q: Queries, v: Values) -> bool:
     return known and not onednn_is_faster() and q.shape[3] == v.shape[3]
 
 
-def is_accurate(sums: LogSumExp) -> bool:
-    """Whether gradients may be computed from these."""
-    return bool(sums.abs().amax() <= MAX_LOG_SUM_EXP)
+def is_accurate(lse: LogSumExp) -> bool:
+    """Whether gradients may be computed from this log-sum-exp of each query."""
+    return bool(lse.abs().amax() <= MAX_LOG_SUM_EXP)
 
 
 class Part(NamedTuple):
@@ -48,14 +48,14 @@ class Part(NamedTuple):
     Args:
         rows: sequences.
         heads: query heads.
-        shared: key heads.
+        key_heads: key heads.
         blocks: blocks of queries with their keys.
         type: dtype of the operands.
     """
 
     rows: slice
     heads: slice
-    shared: slice
+    key_heads: slice
     blocks: list[QueryBlock]
     type: torch.dtype
 
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
     def of_keys(self, x: Tensor) -> Tensor:
         """Return a view of what belongs to the key heads."""
-        return x[self.rows, self.shared]
+        return x[self.rows, self.key_heads]
 
     def operands(self, *inputs: Tensor) -> list[Tensor]:
         """Return keys and values for the products."""
@@ -83,7 +83,7 @@ class Part(NamedTuple):
 
 def parts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Iterator[Part]:
     """Yield parts that can be computed at once; those of packed texts, and converted ones, hold one sequence."""
-    (batch, heads), shared = q.shape[:2], k.shape[1]
+    (batch, heads), key_heads = q.shape[:2], k.shape[1]
     type, keys = gradient_type(q.dtype), where.shape[1]
     cuts = None if keys < MIN_KEYS else head_cuts(q, k, table, where, scale)
     if cuts is None or not cuts.differ:
@@ -91,10 +91,10 @@ def parts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float
         blocks = query_blocks(where, LONG_ROWS if few else ROWS)
         size = batch if where.q_document is None and type == q.dtype else 1
         for row in range(0, batch, size):
-            yield Part(slice(row, row + size), slice(heads), slice(shared), blocks, type)
+            yield Part(slice(row, row + size), slice(heads), slice(key_heads), blocks, type)
         return
     for row, head in itertools.product(range(batch), range(heads)):
-        group = head * shared // heads
+        group = head * key_heads // heads
         own = slice(row, row + 1), slice(head, head + 1), slice(group, group + 1)
         yield Part(*own, cuts.of(row, head).query_blocks, type)
 
@@ -106,7 +106,7 @@ def largest_part(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale
 
 
 def forward(
-    inputs: tuple[Queries, Keys, Values, OffsetTable], where: Geometry, scale: float, some: Iterable[Part] = ()
+    inputs: tuple[Queries, Keys, Values, OffsetTable], where: Geometry, scale: float, only: Iterable[Part] = ()
 ) -> tuple[Outputs, LogSumExp]:
     """Return softmax(q k^T scale + table) v over visible pairs, and the log-sum-exp of each query's scores.
 
@@ -116,22 +116,22 @@ def forward(
         inputs: queries, keys, values, and the bias by offset of each head, -inf where causal mask or window apply.
         where: the geometry.
         scale: multiplies q.k.
-        some: parts to compute; by default all.
+        only: the parts to compute; empty: all.
     """
     q, k, v, table = inputs
-    out, sums = torch.empty_like(q), table.new_empty(q.shape[:3])
-    for part in some or parts(q, k, table, where, scale):
+    out, lse = torch.empty_like(q), table.new_empty(q.shape[:3])
+    for part in only or parts(q, k, table, where, scale):
         queries, (keys, values) = part.of_queries(q).to(part.type).flip(2), part.operands(k, v)
-        made, logs = torch.empty_like(queries), sums.new_empty(queries.shape[:3])
+        made, made_lse = torch.empty_like(queries), lse.new_empty(queries.shape[:3])
         for block in part.blocks:
             own = queries[:, :, block.reverse], keys[:, :, block.keys], values[:, :, block.keys]
-            made[:, :, block.reverse], logs[:, :, block.reverse] = (
+            made[:, :, block.reverse], made_lse[:, :, block.reverse] = (
                 torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
                     *own, attn_mask=part.mask(table, where, block), scale=scale
                 )
             )
-        part.of_queries(out)[:], part.of_queries(sums)[:] = made.flip(2), logs.flip(2)
-    return out, sums
+        part.of_queries(out)[:], part.of_queries(lse)[:] = made.flip(2), made_lse.flip(2)
+    return out, lse
 
 
 def backward(
@@ -154,17 +154,14 @@ def backward(
     to_q, to_k, to_v = torch.empty_like(q), *(torch.zeros_like(x, dtype=table.dtype) for x in (k, v))
     for part in parts(q, k, table, where, scale):
         upstream, queries, out = (part.of_queries(x).to(part.type).flip(2) for x in (gradient, q, results[0]))
-        made, logs, (keys, values) = (
-            torch.empty_like(queries),
-            part.of_queries(results[1]).flip(2),
-            part.operands(k, v),
-        )
+        lse, (keys, values) = part.of_queries(results[1]).flip(2), part.operands(k, v)
+        made = torch.empty_like(queries)
         for block in part.blocks:
-            up, asked, kept, log = (x[:, :, block.reverse] for x in (upstream, queries, out, logs))
+            up, asked, kept, own = (x[:, :, block.reverse] for x in (upstream, queries, out, lse))
             read = keys[:, :, block.keys], values[:, :, block.keys]
             made[:, :, block.reverse], of_keys, of_values = (
                 torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                    up, asked, *read, kept, log, 0.0, False, attn_mask=part.mask(table, where, block), scale=scale
+                    up, asked, *read, kept, own, 0.0, False, attn_mask=part.mask(table, where, block), scale=scale
                 )
             )
             part.of_keys(to_k)[:, :, block.keys] += of_keys

@@ -104,14 +104,22 @@ class FirstOf(TensorRule):
         return [tensor.clone() for _ in self.theirs]
 
 
-class InterleavedQKV(TensorRule):
-    """Fused QKV interleaved by head in the checkpoint (GPT-NeoX, Bloom); queries, then keys, then values here."""
+class GroupedQKV(TensorRule):
+    """Fused QKV by key head in the checkpoint, its queries, its key, its value; queries, then keys, then values here.
+
+    GPT-NeoX and Bloom have a key head for each query head; Falcon has one, a few, or as many.
+    """
 
     def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        return tensors[0].unflatten(0, (shape.heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+        heads, groups = shape.heads, shape.heads if shape.kv_heads is None else shape.kv_heads
+        rows = tensors[0].unflatten(0, (groups, heads // groups + 2, -1))
+        return torch.cat([rows[:, :-2].flatten(0, 2), rows[:, -2].flatten(0, 1), rows[:, -1].flatten(0, 1)])
 
     def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        return [tensor.unflatten(0, (3, shape.heads, -1)).transpose(0, 1).flatten(0, 2)]
+        heads, groups = shape.heads, shape.heads if shape.kv_heads is None else shape.kv_heads
+        q, k, v = tensor.unflatten(0, (heads + 2 * groups, -1)).split([heads, groups, groups])
+        rows = torch.cat([q.unflatten(0, (groups, -1)), k[:, None], v[:, None]], 1)
+        return [rows.flatten(0, 2)]
 
 
 class Family(ABC):

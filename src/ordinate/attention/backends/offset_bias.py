@@ -97,8 +97,8 @@ class OffsetBias(Backend):
             table = self._table(changed(call, at=call.at.block(slice(None))))
             with torch.no_grad():
                 # looked for when the output is there
-                some = (part(table) for _ in range(1))
-                return offset_bias_fused.forward((call.q, call.k, call.v, table), *setting, some)[0]
+                only = (part(table) for _ in range(1))
+                return offset_bias_fused.forward((call.q, call.k, call.v, table), *setting, only)[0]
 
         with torch.no_grad():
             rows, _ = part(self._table(call)).blocks[0].size
@@ -148,8 +148,8 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, where: Geometry, scale: float) -> Tensor:
         ctx.set_materialize_grads(False)
-        out, sums = offset_bias_fused.forward((q, k, v, table), where, scale)
-        ctx.save_for_backward(q, k, v, table, *(() if ctx.needs_input_grad[3] else (out, sums)))
+        out, lse = offset_bias_fused.forward((q, k, v, table), where, scale)
+        ctx.save_for_backward(q, k, v, table, *(() if ctx.needs_input_grad[3] else (out, lse)))
         ctx.where, ctx.scale = where, scale
         return out
 
@@ -162,8 +162,8 @@ class _Fused(torch.autograd.Function):
             # the kernel has no gradient of the table
             if not results or not offset_bias_fused.is_accurate(results[1]):
                 return offset_bias_attention.backward(gradient, inputs, *setting, ctx.needs_input_grad[3])
-            out, sums = results
-            return *offset_bias_fused.backward(gradient, inputs, (out, sums), *setting), None
+            out, lse = results
+            return *offset_bias_fused.backward(gradient, inputs, (out, lse), *setting), None
 
         return *gradients(fast, table_formula(TableCall(*setting)), inputs, grad_outputs), None, None
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import InterleavedQKV, TensorRule, linear_rules
+from ordinate.pretrained._family import GroupedQKV, TensorRule, linear_rules
 from ordinate.pretrained.decoder_like import DecoderLike
 
 MIXER = "softmax:variant.bias=true"
@@ -100,7 +100,7 @@ class Bloom(DecoderLike):
             *linear_rules(f"{here}.mixer_norm", f"{there}.input_layernorm", bias=True),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.post_attention_layernorm", bias=True),
             *linear_rules(
-                f"{here}.mixer.project", f"{there}.self_attention.query_key_value", kind=InterleavedQKV, bias=True
+                f"{here}.mixer.project", f"{there}.self_attention.query_key_value", kind=GroupedQKV, bias=True
             ),
             *linear_rules(f"{here}.mixer.out", f"{there}.self_attention.dense", bias=whole),
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.dense_h_to_4h", bias=True),

@@ -3,14 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
-
 from ordinate.core.checks import need
 from ordinate.models.block import NormPosition
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
+    GroupedQKV,
     TensorRule,
-    Weight,
     activation_kind,
     activation_name,
     linear_rules,
@@ -20,24 +18,6 @@ from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
-
-
-class GroupedQKV(TensorRule):
-    """Fused QKV by group: the queries of a key and value head, its key, its value; queries, keys, values here.
-
-    With one group this is the same order, and with as many as heads that of `InterleavedQKV`.
-    """
-
-    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        heads, groups = shape.heads, shape.heads if shape.kv_heads is None else shape.kv_heads
-        rows = tensors[0].unflatten(0, (groups, heads // groups + 2, -1))
-        return torch.cat([rows[:, :-2].flatten(0, 2), rows[:, -2].flatten(0, 1), rows[:, -1].flatten(0, 1)])
-
-    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        heads, groups = shape.heads, shape.heads if shape.kv_heads is None else shape.kv_heads
-        q, k, v = tensor.unflatten(0, (heads + 2 * groups, -1)).split([heads, groups, groups])
-        rows = torch.cat([q.unflatten(0, (groups, -1)), k[:, None], v[:, None]], 1)
-        return [rows.flatten(0, 2)]
 
 
 class Falcon(DecoderLike):

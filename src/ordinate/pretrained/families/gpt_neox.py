@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    InterleavedQKV,
+    GroupedQKV,
     TensorRule,
     activation_kind,
     activation_name,
@@ -107,7 +107,7 @@ class GptNeox(DecoderLike):
             *linear_rules(f"{here}.mixer_norm", f"{there}.input_layernorm", bias=True),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.post_attention_layernorm", bias=True),
             *linear_rules(
-                f"{here}.mixer.project", f"{there}.attention.query_key_value", kind=InterleavedQKV, bias=biased
+                f"{here}.mixer.project", f"{there}.attention.query_key_value", kind=GroupedQKV, bias=biased
             ),
             *linear_rules(f"{here}.mixer.out", f"{there}.attention.dense", bias=biased),
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.dense_h_to_4h", bias=True),
