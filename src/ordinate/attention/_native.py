@@ -13,6 +13,7 @@ from ordinate.attention._workspace import peak_and_rest
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, OffsetTable, Outputs, Weights
+from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.decay_cutoff import KeyRanges, relevant_keys
 from ordinate.ops.double_backward import Formula, gradients, in_one
@@ -36,8 +37,7 @@ def native_attention(
     q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
     sinks = None if call.score_options.sinks is None else call.score_options.sinks.float().contiguous()
     scoring = attention.Scoring(call.scale, call.score_options.softcap)
-    if bias is not None and bias.stride(3) != 1:
-        bias = bias.contiguous()
+    bias = None if bias is None else contiguous_channels(bias)
     out, weights = _Native.apply(q, k, v, table, sinks, bias, (call.where, scoring, with_weights))
     return out[..., : call.v.shape[3]].to(call.q.dtype), weights
 

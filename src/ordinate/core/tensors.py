@@ -270,6 +270,11 @@ def on_device(x: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     return x.to(dtype).to(device)
 
 
+def contiguous_channels(x: Tensor) -> Tensor:
+    """Return the tensor itself if numbers of its last axis lie side by side, else a contiguous copy."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def has_values(x: Tensor) -> bool:
     """Whether values can be read: not of meta and fake tensors, nor of those that torch.func maps over."""
     return not (x.is_meta or isinstance(x, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(x))

@@ -1,6 +1,6 @@
 """Attention with a bias by offset by PyTorch's fused kernel for CPUs, in blocks of queries: O(n) memory.
 
-The kernel reads its mask by strides. As in `ordinate.ops.offset_bias_attention`, the rows of a block are in reverse
+The kernel reads its mask by strides, and channels side by side, whatever their stride. As in `ordinate.ops.offset_bias_attention`, the rows of a block are in reverse
 order, and the mask is a view of the table with strides (1, 1): no bias of queries x keys is materialised, and keys
 that causality or a window hide from a whole block are not read.
 """
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, LogSumExp, OffsetTable, Outputs, Queries, Values
+from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
 from ordinate.ops.matmul import gradient_type, onednn_is_faster
 from ordinate.ops.offset_bias_attention import ROWS, head_cuts
@@ -63,13 +64,17 @@ class Part(NamedTuple):
         """Return a view of what belongs to the query heads."""
         return x[self.rows, self.heads]
 
+    def reversed(self, x: Tensor) -> Tensor:
+        """Return what belongs to the query heads for the products, in reverse order of queries."""
+        return contiguous_channels(self.of_queries(x).to(self.type).flip(2))
+
     def of_keys(self, x: Tensor) -> Tensor:
         """Return a view of what belongs to the key heads."""
         return x[self.rows, self.key_heads]
 
     def operands(self, *inputs: Tensor) -> list[Tensor]:
         """Return keys and values for the products."""
-        return [self.of_keys(x).to(self.type) for x in inputs]
+        return [contiguous_channels(self.of_keys(x).to(self.type)) for x in inputs]
 
     def mask(self, table: OffsetTable, where: Geometry, block: QueryBlock) -> Float[Tensor, "1 heads rows keys"]:
         """Return the bias of a block, -inf where a pair is masked: a view, but for packed or padded texts."""
@@ -121,7 +126,7 @@ def forward(
     q, k, v, table = inputs
     out, lse = torch.empty_like(q), table.new_empty(q.shape[:3])
     for part in only or parts(q, k, table, where, scale):
-        queries, (keys, values) = part.of_queries(q).to(part.type).flip(2), part.operands(k, v)
+        queries, (keys, values) = part.reversed(q), part.operands(k, v)
         made, made_lse = torch.empty_like(queries), lse.new_empty(queries.shape[:3])
         for block in part.blocks:
             own = queries[:, :, block.reverse], keys[:, :, block.keys], values[:, :, block.keys]
@@ -153,7 +158,7 @@ def backward(
     q, k, v, table = inputs
     to_q, to_k, to_v = torch.empty_like(q), *(torch.zeros_like(x, dtype=table.dtype) for x in (k, v))
     for part in parts(q, k, table, where, scale):
-        upstream, queries, out = (part.of_queries(x).to(part.type).flip(2) for x in (gradient, q, results[0]))
+        upstream, queries, out = (part.reversed(x) for x in (gradient, q, results[0]))
         lse, (keys, values) = part.of_queries(results[1]).flip(2), part.operands(k, v)
         made = torch.empty_like(queries)
         for block in part.blocks:

@@ -386,3 +386,10 @@ def test_every_memory_layout_gives_the_same_result(backend, name, how):
     q, k, v = (layouts[how]() for _ in range(3))
     taken(backend, scheme.at(where), q, k, v)
     assert_agrees(backend, scheme, where, q, k, v)
+    # of gradients that arrive, too
+    inputs, upstream = [x.requires_grad_() for x in (q, k, v)], layouts[how]()
+    out = attend(q, k, v, scheme.at(where), backend=backend)
+    found = torch.autograd.grad(out, inputs, upstream, retain_graph=True)
+    usual = torch.autograd.grad(out, inputs, upstream.contiguous())
+    for one, other in zip(found, usual, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -306,6 +306,24 @@ def test_the_fused_kernel_is_taken_where_it_is_faster_and_has_the_gradients(monk
     assert taken == ["forward"]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("type", [torch.float32, torch.float64, torch.bfloat16])
+def test_inputs_and_gradients_whose_channels_are_not_contiguous(type, engine, monkeypatch):
+    choose(monkeypatch, engine)
+    where, scheme = Geometry.causal(17), Alibi(heads=4)
+    given = [torch.randn(2, 4, 8, 17, dtype=type).mT for _ in range(4)]
+    for i in range(4):
+        read = [x if i == j else x.contiguous() for j, x in enumerate(given)]
+        found, usual = (
+            torch.autograd.grad(
+                attend(*inputs[:3], scheme.at(where), backend="offset_bias"), inputs[:3], inputs[3]
+            )
+            for inputs in ([x.detach().requires_grad_() for x in read], [x.contiguous().requires_grad_() for x in given])
+        )
+        for one, other in zip(found, usual, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
     from benchmarks.attention import timed
     from benchmarks.attention.correctness import is_green

@@ -98,7 +98,11 @@ def test_every_family_has_the_same_names(name):
     draw = torch.Generator().manual_seed(1)
     images = Inputs(images=torch.randn(2, 3, 16, 16, generator=draw, dtype=torch.float64))
     inputs = images if name in FAMILIES["IMAGES"] else torch.randint(4, 60, (2, 9), generator=draw)
-    rotated = "rope" in model.info.position
+    rotated = "rope" in model.info.position and name not in FAMILIES["ROTATED_FIRST"]
+    if name in FAMILIES["ROTATED_FIRST"]:
+        assert set(record(model, inputs, ["rot_q", "rot_k"], layers=0)) == {("rot_q", 0), ("rot_k", 0)}
+        with pytest.raises(NotApplicable, match=r"no rot_q in layer 1; .*rot_q \(layer 0\)"):
+            record(model, inputs, "rot_q")
     seen = record(model, inputs, [*PLAIN, *(["rot_q", "rot_k"] if rotated else [])])
     q, k, v = (seen[part, 1] for part in (*(("rot_q", "rot_k") if rotated else ("q", "k")), "v"))
     k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], 1) for part in (k, v))

@@ -100,6 +100,8 @@ ALL = DECODERS | ENCODERS | IMAGES
 # layers with sliding windows, and a norm between the attention output and the residual stream
 WINDOWED = ("mistral", "gemma2", "gemma3", "modernbert", "olmo3", "exaone4", "cohere2")
 NORMED = ("gemma2", "gemma3", "olmo2", "olmo3", "exaone4")
+# only the first of whose two layers has RoPE
+ROTATED_FIRST = ("smollm3", "exaone4", "cohere2")
 # whose parts are those of other families, in another arrangement
 ARRANGED = ("qwen2", "starcoder2", "smollm3", "phi3", "olmo2", "olmo3", "exaone4", "cohere2", "umt5", "t5_encoder")
 ARRANGED += ("umt5_encoder",)

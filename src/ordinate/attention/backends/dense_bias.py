@@ -15,6 +15,7 @@ from ordinate.attention._workspace import peak_and_rest
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, OffsetTable, Outputs
+from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention, build
@@ -192,4 +193,4 @@ def _scheme_bias(call: AttentionCall) -> Bias | None:
         return None
     whole = sum(made[1:], made[0])
     # the kernel reads the biases of a row side by side
-    return whole if whole.stride(3) == 1 else whole.contiguous()
+    return contiguous_channels(whole)

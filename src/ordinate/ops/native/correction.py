@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import Queries
+from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.double_backward import gradients, in_one
-from ordinate.ops.native.job import BOOL, POINTER, WHOLE, View, call_kernel, contiguous_channels, empty_token_major
+from ordinate.ops.native.job import BOOL, POINTER, WHOLE, View, call_kernel, empty_token_major
 
 # as in correction.cpp: tokens per task, and the largest head width
 BLOCK, MAX_HEAD_WIDTH = 128, 256

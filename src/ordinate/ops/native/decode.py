@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import Bias, KeyNorms, Keys, Outputs, Queries, Values
+from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.native.job import BOOL, NUMBER, POINTER, WHOLE, View, call_kernel
 
 # keys of a chunk, as in decode.cpp
@@ -48,8 +49,8 @@ def attend(
         longest: float32; upper bound on the norm of the keys of each head. With it, keys whose total weight is at
             most 2^-26 of a row because of their bias are not read either, unless the bound is not finite.
     """
-    q, k, v = (_beside(x) for x in (q, k, v))
-    bias = None if bias is None else _beside(bias.expand(*q.shape[:3], -1))
+    q, k, v = (contiguous_channels(x) for x in (q, k, v))
+    bias = None if bias is None else contiguous_channels(bias.expand(*q.shape[:3], -1))
     sinks, longest = (None if x is None else x.contiguous() for x in (sinks, longest))
     out, finite = q.new_empty(*q.shape[:3], v.shape[3]), ctypes.c_bool()
     sizes = *q.shape[:2], k.shape[1], q.shape[2], q.shape[3], v.shape[3], seen.start, seen.stop
@@ -57,8 +58,3 @@ def attend(
     tensors = {"q": q, "k": k, "v": v, "out": out, "bias": bias, "sinks": sinks, "longest": longest}
     call_kernel("decode", job, tensors)
     return out if finite else None
-
-
-def _beside(x: Tensor) -> Tensor:
-    """Return a tensor whose last axis has stride 1."""
-    return x if x.stride(-1) == 1 else x.contiguous()

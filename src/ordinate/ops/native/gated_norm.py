@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import Outputs, Queries
+from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.double_backward import gradients, in_one
 from ordinate.ops.native.job import (
     BOOL,
@@ -17,7 +18,6 @@ from ordinate.ops.native.job import (
     WHOLE,
     View,
     call_kernel,
-    contiguous_channels,
     empty_token_major,
 )
 

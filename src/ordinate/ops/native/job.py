@@ -21,11 +21,6 @@ class View(ctypes.Structure):
         return cls(x.data_ptr(), *x.stride()[:3])
 
 
-def contiguous_channels(x: Tensor) -> Tensor:
-    """Return a tensor with contiguous channels."""
-    return x if x.stride(3) == 1 else x.contiguous()
-
-
 def empty_token_major(x: Tensor) -> Tensor:
     """Allocate a tensor of this shape, stored as (batch, tokens, heads, channels) for the output projection."""
     return x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.core.shapes import Outputs, Queries
+from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.double_backward import gradients, in_one
 from ordinate.ops.native.job import (
     BOOL,
@@ -18,7 +19,6 @@ from ordinate.ops.native.job import (
     WHOLE,
     View,
     call_kernel,
-    contiguous_channels,
     empty_token_major,
 )
 
