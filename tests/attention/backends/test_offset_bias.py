@@ -315,10 +315,11 @@ def test_inputs_and_gradients_whose_channels_are_not_contiguous(type, engine, mo
     for i in range(4):
         read = [x if i == j else x.contiguous() for j, x in enumerate(given)]
         found, usual = (
-            torch.autograd.grad(
-                attend(*inputs[:3], scheme.at(where), backend="offset_bias"), inputs[:3], inputs[3]
+            torch.autograd.grad(attend(*inputs[:3], scheme.at(where), backend="offset_bias"), inputs[:3], inputs[3])
+            for inputs in (
+                [x.detach().requires_grad_() for x in read],
+                [x.contiguous().requires_grad_() for x in given],
             )
-            for inputs in ([x.detach().requires_grad_() for x in read], [x.contiguous().requires_grad_() for x in given])
         )
         for one, other in zip(found, usual, strict=True):
             torch.testing.assert_close(one, other)
