@@ -101,12 +101,13 @@ def decoder(results: dict[str, Any]) -> list[list[str]]:
 
 
 def lengths(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each scheme and mask, a column for each length: ratios in float32, forward and training."""
-    titles = [title.removesuffix(", forward") for title in results if title.endswith(", forward")]
-    rows = [["scheme, mask", *results[f"{titles[0]}, forward"]]]
-    for title in titles:
-        ways = [results[f"{title}, {way}"] for way in ("forward", "training")]
-        rows.append([title, *(", ".join(_ratio(way[tokens]) for way in ways) for tokens in rows[0][1:])])
+    """A row for each scheme, mask and dtype, a column for each length: ratios, forward and training."""
+    rows = [["scheme, mask", *next(iter(results["float32"].values()))]]
+    for title in (title.removesuffix(", forward") for title in results["float32"] if title.endswith(", forward")):
+        for type, found in results.items():
+            ways = [found[f"{title}, {way}"] for way in ("forward", "training")]
+            cells = [", ".join(_ratio(way[tokens]) for way in ways) for tokens in rows[0][1:]]
+            rows.append([title if type == "float32" else f"{title}, {type}", *cells])
     return rows
 
 
@@ -137,28 +138,29 @@ TABLES = {
     "study": study,
     "wkv": wkv,
 }
-# results that are kept apart, and what their tables are called
-KEPT_APART = {
-    "decoder": {"decoder-avx2": "with AVX2"},
-    "lengths": {"lengths-uncompiled": "without a compiler"},
+# tables that are not their page's first, by the results that they show
+PLACES = {
+    "decoder": {"decoder": "training steps", "decoder-avx2": "training steps with AVX2"},
+    "lengths": {
+        "lengths-zen4": "lengths with Zen 4",
+        "lengths-uncompiled-zen4": "lengths without a compiler with Zen 4",
+    },
 }
-# pages with another name than the benchmark, and the places of tables that are not their page's first
+# pages with another name than the benchmark
 PAGES = {
     "decoder": "attention.md",
     "lengths": "attention.md",
     "registered": "transformers.md",
     "wkv": "mixers/rwkv4.md",
 }
-PLACES = {"decoder": "training steps", "lengths": "lengths"}
 
 
 def pages() -> Pages:
     """Return all pages with their tables."""
     made: Pages = {}
     for name, rows in TABLES.items():
-        place, page = PLACES.get(name, "speeds"), DOCS / PAGES.get(name, f"{name}.md")
-        apart = {source: f"{place} {kind}" for source, kind in KEPT_APART.get(name, {}).items()}
-        for source, where in {name: place, **apart}.items():
+        page = DOCS / PAGES.get(name, f"{name}.md")
+        for source, where in PLACES.get(name, {name: "speeds"}).items():
             path, about = newest(source)
             made.setdefault(page, {})[where] = text(name, path, about, rows(about["results"]))
     return made

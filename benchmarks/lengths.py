@@ -1,20 +1,22 @@
 """Attention at lengths from 16 to 2048 tokens: the backend that `attend` chooses, against PyTorch's own ways.
 
-Each figure is the CPU time of one thread in float32, as a ratio to the faster of two ways to the same result:
+Each figure is the CPU time of one thread in float32 or bfloat16, as a ratio to the faster of two ways to the same result:
 PyTorch's attention with the bias as a tensor, and the plain formula. The ways run in turns. A batch has 2048 tokens
 in short sequences. Where `attend` chooses one of the two itself, there is nothing to compare.
 """
 
+import itertools
 import time
 from typing import Any
 
 import torch
 
+from benchmarks.attention import suffix
 from benchmarks.attention.contenders import SCHEMES, make
 from benchmarks.harness.memory import keep_freed
 from benchmarks.harness.saving import save
 from benchmarks.harness.timing import in_turns, stepped
-from benchmarks.harness.workload import HEAD_WIDTH, HEADS, Row
+from benchmarks.harness.workload import HEAD_WIDTH, HEADS, TYPES, Row
 from ordinate import Geometry, attend, explain
 from ordinate.ops.native import build
 
@@ -29,12 +31,12 @@ ROUNDS = 3
 TOLERANCE = 1.05
 
 
-def measured(scheme: str, mask: str, tokens: int, learn: bool) -> dict[str, Any] | None:
+def measured(scheme: str, mask: str, tokens: int, learn: bool, dtype: torch.dtype) -> dict[str, Any] | None:
     """Name the chosen backend, and its time to the faster of PyTorch's ways; None: it is one of these."""
     marks, where = make(scheme, HEADS).requires_grad_(learn), MASKS[mask](tokens)
     torch.manual_seed(0)
     shape = max(1, BATCH_TOKENS // tokens), HEADS, tokens, HEAD_WIDTH
-    q, k, v = (torch.randn(shape).requires_grad_(learn) for _ in range(3))
+    q, k, v = (torch.randn(shape).to(dtype).requires_grad_(learn) for _ in range(3))
     with torch.set_grad_enabled(learn):
         told = explain(q, k, v, marks.at(where))
     if told.backend in PLAIN:
@@ -63,19 +65,19 @@ def main(keep: bool, quick: bool = False) -> None:
     torch.set_num_threads(1)
     keep_freed()
     began = time.perf_counter()
-    results: dict[str, Any] = {}
+    results: dict[str, Any] = {type: {} for type in TYPES}
+    schemes = sorted(set(SCHEMES) - set(LEFT_OUT))
     lengths = (32, 256) if quick else TOKENS
-    for scheme in sorted(set(SCHEMES) - set(LEFT_OUT)):
-        for mask in MASKS:
-            for learn in (False, True):
-                title = f"{scheme}, {mask}, {'training' if learn else 'forward'}"
-                found = {str(tokens): measured(scheme, mask, tokens, learn) for tokens in lengths}
-                results[title] = found
-                print(f"{title:40s}", " ".join(map(_cell, found.values())), flush=True)
+    for scheme, mask, (type, dtype) in itertools.product(schemes, MASKS, TYPES.items()):
+        for learn in (False, True):
+            title = f"{scheme}, {mask}, {'training' if learn else 'forward'}"
+            found = {str(tokens): measured(scheme, mask, tokens, learn, dtype) for tokens in lengths}
+            results[type][title] = found
+            print(f"{title + ', ' + type:40s}", " ".join(map(_cell, found.values())), flush=True)
     print(f"\n{time.perf_counter() - began:.0f} s; -: PyTorch's own way is chosen; *: it would be faster")
     if keep:
         native = build.unavailable_reason("attention") is None
-        print(save("lengths" if native else "lengths-uncompiled", results))
+        print(save(f"lengths{'' if native else '-uncompiled'}{suffix()}", results))
 
 
 def _cell(found: dict[str, Any] | None) -> str:

@@ -4,6 +4,7 @@ from torch import nn
 
 from ordinate import Geometry, attend, explain
 from ordinate.attention.backends import row_blocks
+from ordinate.core.records import changed
 from ordinate.schemes import T5, Alibi, NoPosition, Rope, Scheme
 from ordinate.schemes.shaw import Shaw
 from ordinate.schemes.spectra.dynamic import Dynamic
@@ -46,13 +47,72 @@ def _small(monkeypatch):
     monkeypatch.setattr(row_blocks, "MIN_OTHER_PAIRS", 1)
 
 
+@pytest.fixture(params=["head by head", "fused"])
+def engine(request, monkeypatch):
+    """The forward pass takes heads one by one, or PyTorch's fused kernel as on a processor where BLAS is fast."""
+    taken = []
+    monkeypatch.setattr(row_blocks, "onednn_is_faster", lambda: request.param != "fused")
+    usual = row_blocks.sdpa_attention
+    monkeypatch.setattr(row_blocks, "sdpa_attention", lambda part: taken.append("fused") or usual(part))
+    yield request.param
+    assert bool(taken) == (request.param == "fused")
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", sorted(set(GEOMETRIES) - {"newest"}))
 @pytest.mark.parametrize("make", [lambda: Alibi(heads=4), t5], ids=["alibi", "t5"])
-def test_it_agrees_with_the_reference_forward_and_backward(make, geometry, type):
+def test_it_agrees_with_the_reference_forward_and_backward(make, geometry, type, engine):
     where = GEOMETRIES[geometry](17)
     assert_agrees("row_blocks", make(), where, *random_qkv(where, dtype=type))
+
+
+class Hiding(Scheme):
+    """A bias that hides all keys from the fifth query, and the first key of each text from all."""
+
+    hooks = ("bias",)
+    shift_invariant = False
+
+    def __init__(self, seventh=0.0):
+        super().__init__()
+        self.seventh = seventh
+
+    def bias(self, where):
+        bias = torch.zeros(1, 1, *where.shape)
+        hidden = (where.q_pos == 4) | (where.k_pos == 0).mT
+        bias = bias.masked_fill(hidden[:, None], float("-inf"))
+        return bias.masked_fill((where.q_pos == 6)[:, None], self.seventh)
+
+
+@pytest.mark.parametrize("type", [torch.float32, torch.bfloat16])
+def test_a_bias_of_minus_infinity_hides_keys(type, engine):
+    where = Geometry.causal(17)
+    inputs = random_qkv(where, dtype=type)
+    made, exact = (_results(Hiding(), where, inputs, backend) for backend in ("row_blocks", "reference"))
+    assert not made["output"][:, :, 4].any()
+    for name, one in exact.items():
+        torch.testing.assert_close(
+            made[name],
+            one,
+            rtol=2e-2 if type == torch.bfloat16 else 1e-5,
+            atol=2e-2 if type == torch.bfloat16 else 1e-6,
+        )
+
+
+def test_a_bias_of_nan_is_seen(engine):
+    where = Geometry.causal(17)
+    out = attend(*random_qkv(where, dtype=torch.float32), Hiding(float("nan")).at(where), backend="row_blocks")
+    assert out[:, :, 6].isnan().all()
+    assert out[:, :, 7:].isfinite().all()
+
+
+def test_a_wrong_result_of_the_fused_kernel_is_detected(monkeypatch):
+    monkeypatch.setattr(row_blocks, "onednn_is_faster", lambda: False)
+    usual = row_blocks.sdpa_attention
+    monkeypatch.setattr(row_blocks, "sdpa_attention", lambda part: usual(changed(part, v=part.v.flip(2))))
+    where = Geometry.causal(17)
+    with pytest.raises(AssertionError, match="output: off by"):
+        assert_agrees("row_blocks", t5(), where, *random_qkv(where, dtype=torch.float32))
 
 
 @pytest.mark.parametrize("geometry", sorted(set(GEOMETRIES) - {"newest"}))

@@ -1,6 +1,6 @@
 """Attention for any scheme in blocks of query rows, with recomputation in the backward pass."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions, few_head_pairs
 from ordinate.attention._double_backward import scheme_formula, undeclared_reason
+from ordinate.attention._sdpa import sdpa_attention, unsupported_reason
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
@@ -18,6 +19,7 @@ from ordinate.ops import row_block_attention
 from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
 from ordinate.ops.double_backward import gradients
 from ordinate.ops.heads import repeat_keys
+from ordinate.ops.matmul import onednn_is_faster
 from ordinate.schemes._scheme import Placed, Scheme
 
 # largest numbers of queries and of scores per block
@@ -67,7 +69,7 @@ class RowBlocks(Backend):
 
         Extended from the first rows of that block.
         """
-        keys, values = row_block_attention.to_float32(call.k), row_block_attention.to_float32(call.v)
+        compute, keys, values = _forward_way(call)
         copies = sum(x.numel() * x.element_size() for x, y in ((keys, call.k), (values, call.v)) if x is not y)
 
         def held(cut: QueryBlock) -> int:
@@ -75,7 +77,7 @@ class RowBlocks(Backend):
             part = changed(call, q=call.q[:, :, cut.rows], k=k, v=v, at=at)
             # the block's own output is held beside the result
             own = cut.size[0] * call.q.shape[:2].numel() * call.v.shape[3] * max(4, call.q.element_size())
-            return row_workspace(part, _block_attention) + own
+            return row_workspace(part, compute) + own
 
         with torch.no_grad():
             return copies + max(map(held, largest_blocks(_blocks(call.at, call.q))))
@@ -88,13 +90,13 @@ class _Rows(torch.autograd.Function):
         # the scheme's parameters are inputs, so that autograd asks for their gradients and notices in-place changes
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, *learned)
-        keys, values = row_block_attention.to_float32(k), row_block_attention.to_float32(v)
+        compute, keys, values = _forward_way(call)
         out = q.new_empty(*q.shape[:3], v.shape[3])
         for block in _blocks(call.at, q):
             k, v = keys[:, :, block.keys], values[:, :, block.keys]
             # a function, so that nothing of a block is held while the next one is computed
             part = changed(call, q=q[:, :, block.rows], k=k, v=v, at=call.at.block(block.rows, block.keys))
-            out[:, :, block.rows] = _block_attention(part)
+            out[:, :, block.rows] = compute(part)
         return out
 
     @staticmethod
@@ -110,6 +112,17 @@ class _Rows(torch.autograd.Function):
 
         plain = scheme_formula(ctx.at, ctx.scale, ScoreOptions(), sinks=False)
         return None, *gradients(fast, plain, inputs, grad_outputs)
+
+
+def _forward_way(call: AttentionCall) -> tuple[Callable[[AttentionCall], Outputs], Keys, Values]:
+    """Return how a block is computed in the forward pass, from which keys and values.
+
+    PyTorch's fused kernel is faster where its BLAS is; it takes what depends on neither queries nor keys.
+    """
+    only_bias = set(call.at.scheme.hooks) & QUADRATIC_HOOKS == {"bias"}
+    if only_bias and not onednn_is_faster() and unsupported_reason(call) is None:
+        return sdpa_attention, call.k, call.v
+    return _block_attention, row_block_attention.to_float32(call.k), row_block_attention.to_float32(call.v)
 
 
 def _block_attention(part: AttentionCall) -> Outputs:
