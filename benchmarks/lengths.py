@@ -1,8 +1,8 @@
 """Attention at lengths from 16 to 2048 tokens: the backend that `attend` chooses, against PyTorch's own ways.
 
-Each figure is the CPU time of one thread in float32 or bfloat16, as a ratio to the faster of two ways to the same result:
-PyTorch's attention with the bias as a tensor, and the plain formula. The ways run in turns. A batch has 2048 tokens
-in short sequences. Where `attend` chooses one of the two itself, there is nothing to compare.
+Each figure is the CPU time of one thread in float32 or bfloat16, as a ratio to the faster of two ways to the same
+result: PyTorch's attention with the bias as a tensor, and the plain formula. The ways run in turns. A batch has 2048
+tokens in short sequences. Where `attend` chooses one of the two itself, there is nothing to compare.
 """
 
 import itertools

@@ -1,8 +1,9 @@
 """Attention with a bias by offset by PyTorch's fused kernel for CPUs, in blocks of queries: O(n) memory.
 
-The kernel reads its mask by strides, and channels side by side, whatever their stride. As in `ordinate.ops.offset_bias_attention`, the rows of a block are in reverse
-order, and the mask is a view of the table with strides (1, 1): no bias of queries x keys is materialised, and keys
-that causality or a window hide from a whole block are not read.
+The kernel reads its mask by strides, and takes channels as contiguous, whatever their stride. As in
+`ordinate.ops.offset_bias_attention`, the rows of a block are in reverse order, and the mask is a view of the table
+with strides (1, 1): no bias of queries x keys is materialised, and keys that causality or a window hide from a whole
+block are not read.
 """
 
 import itertools
