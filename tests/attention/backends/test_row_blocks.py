@@ -4,8 +4,7 @@ from torch import nn
 
 from ordinate import Geometry, attend, explain
 from ordinate.attention.backends import row_blocks
-from ordinate.core.records import changed
-from ordinate.schemes import T5, Alibi, NoPosition, Rope, Scheme
+from ordinate.schemes import T5, Alibi, Cope, NoPosition, Rope, Scheme
 from ordinate.schemes.shaw import Shaw
 from ordinate.schemes.spectra.dynamic import Dynamic
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
@@ -52,8 +51,10 @@ def engine(request, monkeypatch):
     """The forward pass takes heads one by one, or PyTorch's fused kernel as on a processor where BLAS is fast."""
     taken = []
     monkeypatch.setattr(row_blocks, "onednn_is_faster", lambda: request.param != "fused")
-    usual = row_blocks.sdpa_attention
-    monkeypatch.setattr(row_blocks, "sdpa_attention", lambda part: taken.append("fused") or usual(part))
+    usual = row_blocks.sdpa
+    monkeypatch.setattr(
+        row_blocks, "sdpa", lambda *given, **options: taken.append("fused") or usual(*given, **options)
+    )
     yield request.param
     assert bool(taken) == (request.param == "fused")
 
@@ -61,7 +62,9 @@ def engine(request, monkeypatch):
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", sorted(set(GEOMETRIES) - {"newest"}))
-@pytest.mark.parametrize("make", [lambda: Alibi(heads=4), t5], ids=["alibi", "t5"])
+@pytest.mark.parametrize(
+    "make", [lambda: Alibi(heads=4), t5, lambda: Cope(head_width=8)], ids=["alibi", "t5", "cope"]
+)
 def test_it_agrees_with_the_reference_forward_and_backward(make, geometry, type, engine):
     where = GEOMETRIES[geometry](17)
     assert_agrees("row_blocks", make(), where, *random_qkv(where, dtype=type))
@@ -108,8 +111,8 @@ def test_a_bias_of_nan_is_seen(engine):
 
 def test_a_wrong_result_of_the_fused_kernel_is_detected(monkeypatch):
     monkeypatch.setattr(row_blocks, "onednn_is_faster", lambda: False)
-    usual = row_blocks.sdpa_attention
-    monkeypatch.setattr(row_blocks, "sdpa_attention", lambda part: usual(changed(part, v=part.v.flip(2))))
+    usual = row_blocks.sdpa
+    monkeypatch.setattr(row_blocks, "sdpa", lambda q, k, v, mask, **options: usual(q, k, v.flip(2), mask, **options))
     where = Geometry.causal(17)
     with pytest.raises(AssertionError, match="output: off by"):
         assert_agrees("row_blocks", t5(), where, *random_qkv(where, dtype=torch.float32))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions, few_head_pairs
 from ordinate.attention._double_backward import scheme_formula, undeclared_reason
-from ordinate.attention._sdpa import sdpa_attention, unsupported_reason
+from ordinate.attention._sdpa import unsupported_reason
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
@@ -20,6 +20,7 @@ from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
 from ordinate.ops.double_backward import gradients
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.matmul import onednn_is_faster
+from ordinate.ops.sdpa import sdpa
 from ordinate.schemes._scheme import Placed, Scheme
 
 # largest numbers of queries and of scores per block
@@ -117,12 +118,21 @@ class _Rows(torch.autograd.Function):
 def _forward_way(call: AttentionCall) -> tuple[Callable[[AttentionCall], Outputs], Keys, Values]:
     """Return how a block is computed in the forward pass, from which keys and values.
 
-    PyTorch's fused kernel is faster where its BLAS is; it takes what depends on neither queries nor keys.
+    PyTorch's fused kernel is faster where its BLAS is; it takes what is added to scaled products.
     """
-    only_bias = set(call.at.scheme.hooks) & QUADRATIC_HOOKS == {"bias"}
-    if only_bias and not onednn_is_faster() and unsupported_reason(call) is None:
-        return sdpa_attention, call.k, call.v
+    if not onednn_is_faster() and unsupported_reason(call) is None:
+        return _fused_attention, call.k, call.v
     return _block_attention, row_block_attention.to_float32(call.k), row_block_attention.to_float32(call.v)
+
+
+def _fused_attention(part: AttentionCall) -> Outputs:
+    """Compute attention of a block of queries by PyTorch's kernel, whose mask is what the scheme adds."""
+    at, wide = part.at, torch.promote_types(part.q.dtype, torch.float32)
+    added = _Added(at.scheme).forward(at, part.q.to(wide), part.k.to(wide), part.scale)
+    if not at.where.is_unmasked:
+        hidden = ~at.where.visible[:, None]
+        added = hidden.logical_not() if added is None else added.masked_fill(hidden, float("-inf"))
+    return sdpa(part.q, part.k, part.v, added, scale=part.scale, grouped=part.groups > 1)
 
 
 def _block_attention(part: AttentionCall) -> Outputs:
