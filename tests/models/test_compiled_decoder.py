@@ -79,17 +79,19 @@ def test_a_decoder_with_a_mixer_is_one_graph_at_each_length(mixer):
     assert_it_ends_well(MIXED, mixer)
 
 
-# of published models: Gemma 3, Gemma 2, Granite
+# of published models: Gemma 3, Gemma 2, Granite, gpt-oss
 FORMS = (
     "norm_position='peri', zero_centred_norm=True, embedding_scale=32**0.5, round_embedding_scale=True, "
     "mixer='softmax:variant.qk_norm=true,variant.qk_norm_zero_centred=true'",
     "norm_position='peri', zero_centred_norm=True, mixer='softmax:variant.softcap=2', logit_softcap=0.5",
     "residual_scale=0.3, embedding_scale=3.0, logit_scale=0.25",
+    "feedforward='swiglu', experts=ExpertOptions(4, limit=0.5), bias=('feedforward', 'router')",
 )
 FORMED = """
 import sys
 import torch
 from ordinate import Decoder, Shape
+from ordinate.models.experts import ExpertOptions
 
 for options in sys.argv[1:]:
     for kind in (torch.float32, torch.bfloat16):

@@ -9,6 +9,7 @@ MODELS = """
 import torch
 from torch import nn
 from ordinate import Decoder, DropInAttention, Encoder, EncoderDecoder, EncoderDecoderShape, EncoderShape, Shape
+from ordinate.models.experts import ExpertOptions
 
 # wide enough that C++ kernels and oneDNN are asked for in eager mode
 SIZES = {"vocabulary": 50, "width": 256, "layers": 1, "heads": 2, "max_length": 4096}
@@ -45,6 +46,7 @@ MODELS = {
     "shaw": (lambda: decoder(scheme="shaw"), ids),
     "learned+t5": (lambda: decoder(scheme="learned+t5"), ids),
     "alibi/none": (lambda: decoder(scheme="alibi/none"), ids),
+    "experts": (lambda: decoder(experts=ExpertOptions(4)), ids),
     "merged_qk": (lambda: decoder(mixer="merged_qk", scheme="alibi"), ids),
     "encoder": (lambda: Encoder(EncoderShape(**SIZES, scheme="alibi", token_types=2)), ids),
     "encoder-decoder": (lambda: EncoderDecoder(EncoderDecoderShape(**SIZES)), pairs),
@@ -91,7 +93,8 @@ def run(program, *names):
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    "names", [("rope", "shaw", "merged_qk"), ("learned+t5", "alibi/none", "masks"), ("encoder", "encoder-decoder")]
+    "names",
+    [("rope", "shaw", "merged_qk", "experts"), ("learned+t5", "alibi/none", "masks"), ("encoder", "encoder-decoder")],
 )
 def test_other_lengths_are_not_compiled_again(names):
     run(COMPILED, *names)

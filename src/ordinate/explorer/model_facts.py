@@ -51,6 +51,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "embedding_width": (None,),
     "norm_position": ("pre", "parallel", "shared"),
     "feedforward": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"),
+    "experts": (None,),
     "layer_scale": (None,),
     "logit_scale": (1.0,),
     "logit_softcap": (None,),

@@ -16,6 +16,7 @@ from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.core.tensors import has_free_values, need_device, need_tensor
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
+from ordinate.models.experts import ExpertLinear
 from ordinate.models.reversible import RUNNERS
 from ordinate.models.shape import INITIAL_STD, Shape
 from ordinate.ops.double_backward import untraceable
@@ -108,7 +109,8 @@ class LayerStack(nn.Module):
         """Initialise the weights of linear layers and embeddings, each from a random generator of its own."""
         # parameters of mixers outside of nn.Linear keep their own initialisation
         for name, module in self.named_modules():
-            own = isinstance(module, nn.Linear | nn.Embedding) and not name.startswith("schemes.")
+            kinds = nn.Linear | nn.Embedding | ExpertLinear
+            own = isinstance(module, kinds) and not name.startswith("schemes.")
             if not own or module.weight.is_meta:
                 continue
             # as in GPT-2, smaller output projections of residual branches: their sum should not grow with depth
@@ -118,7 +120,7 @@ class LayerStack(nn.Module):
             # seeded by module path: a change of one matrix does not change the initial values of the others
             generator = torch.Generator(module.weight.device).manual_seed(derive_seed(seed, f"{name}.weight"))
             nn.init.normal_(module.weight, std=scale, generator=generator)
-            if isinstance(module, nn.Linear) and module.bias is not None:
+            if not isinstance(module, nn.Embedding) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
     def _places(self, placed: list[Placed]) -> list[Placed]:

@@ -25,7 +25,8 @@ from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
-from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForward, FeedForwardKind, default_hidden_width
+from ordinate.models.experts import ExpertOptions, check_experts, make_feedforward
+from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
 from ordinate.ops.rms_norm import RMSNorm
@@ -33,13 +34,13 @@ from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
 Norm = Literal["rms", "layer", "nonparametric"]
-BiasLocation = Literal["norm", "feedforward", "feedforward_in", "head"]
+BiasLocation = Literal["norm", "feedforward", "feedforward_in", "router", "head"]
 NORMS: dict[Norm, Callable[..., nn.Module]] = {
     "rms": RMSNorm,
     "layer": nn.LayerNorm,
     "nonparametric": partial(nn.LayerNorm, elementwise_affine=False),
 }
-BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "feedforward_in", "head")
+BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "feedforward_in", "router", "head")
 # standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
 POSITIVE = (
@@ -89,9 +90,11 @@ class Shape:
             (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
             and residual connections carry the normalised input (Bloom, if so set).
         feedforward: an activation function, or a gated linear unit such as `swiglu` or `geglu`: see `FeedForward`.
-        hidden: hidden width of the feed-forward; None: 4 width, or 8/3 width if gated.
+        hidden: hidden width of the feed-forward, or of each expert; None: 4 width, or 8/3 width if gated.
+        experts: a mixture of experts in the feed-forward's place, `ExpertOptions(8)`: see `Experts`; None: none.
         bias: which parts have biases: `norm` (of `layer`), `feedforward` (`feedforward_in`: only the first of its
-            layers), `head`. Attention biases are an option of the mixer: `mixer="softmax:variant.bias=true"`.
+            layers), `router` (of experts), `head`. Attention biases are an option of the mixer:
+            `mixer="softmax:variant.bias=true"`.
         dropout: dropout probability of attention weights and of the output of each branch.
         tie_embeddings: whether the output head shares the weights of the token table (tied embeddings).
         head: `next_token` predicts tokens; `classes` the class of a text from its last token, `token_classes` that of
@@ -139,6 +142,7 @@ class Shape:
     norm_position: NormPosition = "pre"
     feedforward: FeedForwardKind = "gelu"
     hidden: int | None = None
+    experts: ExpertOptions | None = None
     bias: tuple[BiasLocation, ...] = ("norm",)
     dropout: float = 0.0
     tie_embeddings: bool = True
@@ -175,6 +179,7 @@ class Shape:
         ):
             need_known(kind, name, known)
         self._check_choices()
+        check_experts(self.experts, self.layers, self.feedforward, self.bias)
         self._check_head()
 
     @property
@@ -260,6 +265,7 @@ class Shape:
             kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
             head_width=None if usual else self.head_width,
             hidden=self.hidden_width,
+            experts=None if self.experts is None else self.experts.with_defaults(self.hidden_width),
             sliding_windows=tuple(self.layer_windows),
             embedding_width=None if self.table_width == self.width else self.embedding_width,
         )
@@ -291,19 +297,15 @@ class Shape:
 
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
-        inner = self._feedforward()
+        inner = make_feedforward(
+            self.feedforward, self.width, self.hidden_width, self.bias, options=self.experts, layer=layer
+        )
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         scales = self.dropout, self.layer_scale, cross, self.residual_scale
         made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made
-
-    def _feedforward(self) -> FeedForward:
-        """Build the feed-forward network of a layer."""
-        both = "feedforward" in self.bias
-        first = both or "feedforward_in" in self.bias
-        return FeedForward(self.feedforward, self.width, self.hidden_width, bias=first, out_bias=both)
 
     def _check_sizes(self) -> None:
         """Raise unless the sizes are numbers that fit."""

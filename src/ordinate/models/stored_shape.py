@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, is_dataclass
-from typing import Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ordinate.core.checks import need, need_known, shown
 from ordinate.core.class_reference import need_allowed
@@ -28,7 +28,8 @@ def read_shape(kind: type[ShapeType], fields: Mapping[str, Any], *, allow: Seque
         need_known("field of a shape", name, types)
         # JSON has no tuples
         values[name] = tuple(value) if isinstance(value, list) else value
-        if is_dataclass(types[name]) and isinstance(value, Mapping):
+        kinds = types[name], *get_args(types[name])
+        if name not in kind.SPECS and isinstance(value, Mapping) and any(map(is_dataclass, kinds)):
             values[name] = read_value(types[name], value)
         if get_origin(types[name]) is Literal:
             # the shape itself lists the choices, and suggests the nearest

@@ -62,8 +62,8 @@ def check_own(folder: Path, config: Mapping[str, Any], model: type) -> None:
     shape = config.get("shape")
     must = f"shape in {folder / CONFIG} must be an object with the sizes of the model"
     need(isinstance(shape, dict), must, f"got {shown(shape)}", "write the model again")
-    tensors = CheckpointTensors(folder)
-    check_sizes(cast(dict[str, Any], shape), tensors)
+    tensors, experts = CheckpointTensors(folder), cast(dict[str, Any], shape).get("experts")
+    check_sizes(cast(dict[str, Any], shape) | (experts if isinstance(experts, dict) else {}), tensors)
     with reading(folder / CONFIG), torch.device("meta"):
         made = model(read_shape(kind_of(model)[1].shape, cast(dict[str, Any], shape)))
     wanted = {name: tuple(tensor.shape) for name, tensor in made.state_dict().items()}

@@ -1,0 +1,108 @@
+"""Linear layers of groups of rows, each group with a matrix of its own, as the experts of a mixture need them."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ordinate.core.tensors import has_values
+from ordinate.ops.linear_layer import linear
+
+Rows = Float[Tensor, "rows inner"]
+Groups = Int[Tensor, " rows"]
+
+
+def grouped_linear(
+    x: Rows,
+    weight: Float[Tensor, "groups outer inner"],
+    bias: Float[Tensor, "groups outer"] | None,
+    groups: Groups,
+) -> Float[Tensor, "rows outer"]:
+    """Return x W^T + b with the matrix and the bias of the group of each row.
+
+        y[r] = W[groups[r]] x[r] + b[groups[r]]
+
+    Each row is multiplied by one matrix only, those of a group at once. Where torch.compile traces, and where tensors
+    have no values, the product is one operator of any number of rows in each group.
+
+    Args:
+        x: the rows, those of a group beside each other.
+        weight: a matrix for each group.
+        bias: a bias for each group; None: none.
+        groups: the group of each row, in ascending order.
+    """
+    if torch.compiler.is_compiling() or _lacks_values(x):
+        out = _product(x, weight, groups)
+        return out if bias is None else out + bias.to(out.dtype)[groups]
+    biases = [None] * len(weight) if bias is None else bias.unbind()
+    parts = x.split(_counts(groups, len(weight)))
+    # unbind, whose gradient is one tensor; that of a row of the whole would be as large as the whole
+    products = [
+        linear(*given) for given in zip(parts, weight.unbind(), biases, strict=True) if len(given[0]) or not len(x)
+    ]
+    return torch.cat(products)
+
+
+def _lacks_values(x: Tensor) -> bool:
+    # those that torch.func only differentiates have theirs
+    return not has_values(x) and not torch._C._functorch.is_gradtrackingtensor(x)
+
+
+def _counts(groups: Groups, count: int) -> list[int]:
+    """Return the number of rows in each of this many groups."""
+    return torch.bincount(groups, minlength=count).tolist()
+
+
+@torch.library.custom_op("ordinate::grouped_product", mutates_args=())
+def _product(x: Tensor, weight: Tensor, groups: Tensor) -> Tensor:
+    """Product of each row with the matrix of its group."""
+    out = x.new_empty(len(x), weight.shape[1])
+    start = 0
+    for count, matrix in zip(_counts(groups, len(weight)), weight, strict=True):
+        out[start : start + count] = x[start : start + count] @ matrix.mT
+        start += count
+    return out
+
+
+@torch.library.custom_op("ordinate::grouped_outer_product", mutates_args=())
+def _outer_product(y: Tensor, x: Tensor, groups: Tensor, count: int) -> Tensor:
+    """Sums of the outer products of the rows of each group: the gradient of its matrix."""
+    out = x.new_empty(count, y.shape[1], x.shape[1])
+    start = 0
+    for place, size in enumerate(_counts(groups, count)):
+        out[place] = y[start : start + size].mT @ x[start : start + size]
+        start += size
+    return out
+
+
+@_product.register_fake
+def _product_like(x: Tensor, weight: Tensor, groups: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[1])
+
+
+@_outer_product.register_fake
+def _outer_product_like(y: Tensor, x: Tensor, groups: Tensor, count: int) -> Tensor:
+    return x.new_empty(count, y.shape[1], x.shape[1])
+
+
+def _save_product(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _product_gradients(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
+    x, weight, groups = ctx.saved_tensors
+    return _product(slope, weight.mT, groups), _outer_product(slope, x, groups, weight.shape[0]), None
+
+
+def _save_outer_product(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3])
+
+
+def _outer_product_gradients(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    y, x, groups = ctx.saved_tensors
+    return _product(x, slope, groups), _product(y, slope.mT, groups), None, None
+
+
+_product.register_autograd(_product_gradients, setup_context=_save_product)
+_outer_product.register_autograd(_outer_product_gradients, setup_context=_save_outer_product)

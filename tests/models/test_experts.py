@@ -1,0 +1,264 @@
+"""Mixture of experts: a plain loop over tokens, the choice of the router, and what else a feed-forward does."""
+
+import copy
+import dataclasses
+from unittest import mock
+
+import pytest
+import torch
+
+from ordinate import Cache, Decoder, Encoder, EncoderShape, Geometry, Shape
+from ordinate.models.activation import ACTIVATIONS
+from ordinate.models.experts import ExpertOptions, Experts
+from ordinate.models.feedforward import GATED
+from ordinate.ops import grouped_linear
+from ordinate.pretrained.read_model import read_model
+from ordinate.probing import attach
+from ordinate.probing._adapter import Inputs
+from ordinate.testing.tolerance import assert_as_close
+
+SIZES = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 32, "feedforward": "swiglu"}
+WIDTH, HIDDEN = 8, 12
+FORMS = {
+    "Mixtral": ("swiglu", ExpertOptions(5), False),
+    "Qwen": ("geglu", ExpertOptions(5, 3, normalise=False), False),
+    "gpt-oss": ("swiglu", ExpertOptions(4, 2, limit=0.5), True),
+    "another slope": ("swiglu", ExpertOptions(4, 3, limit=2.0, slope=-0.7), True),
+    "without a gate": ("gelu", ExpertOptions(3, 3), True),
+}
+
+
+def made(name):
+    """Experts of a form with weights drawn so that each of them shows, in float64."""
+    kind, options, biased = FORMS[name]
+    torch.manual_seed(0)
+    experts = Experts(kind, WIDTH, HIDDEN, options, bias=biased, router_bias=biased).double()
+    for weight in experts.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    return experts
+
+
+def drawn(*shape):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def layer(part, x, place=...):
+    """W x + b of one expert, or of the router."""
+    return part.weight[place] @ x + (0 if part.bias is None else part.bias[place])
+
+
+def hidden(name, x):
+    """The hidden layer of an expert, from its formula."""
+    kind, options, _ = FORMS[name]
+    if kind not in GATED:
+        return ACTIVATIONS[kind](x)
+    gate, value = x[:HIDDEN], x[HIDDEN:]
+    if options.limit is None:
+        return ACTIVATIONS[GATED[kind]](gate) * value
+    gate = torch.where(gate > options.limit, options.limit, gate)
+    value = torch.where(value.abs() > options.limit, options.limit * value.sign(), value)
+    return gate / (1 + torch.exp(-options.slope * gate)) * (value + 1)
+
+
+def looped(name, experts, x):
+    """The formula, one token and one expert after the other."""
+    options, rows = FORMS[name][1], []
+    for token in x.flatten(0, -2):
+        shares = torch.softmax(layer(experts.router, token), 0)
+        chosen = sorted(range(options.count), key=lambda one: -shares[one].item())[: options.chosen]
+        total = sum(shares[one] for one in chosen) if options.normalise else 1
+        each = (layer(experts.narrow, hidden(name, layer(experts.widen, token, one)), one) for one in chosen)
+        rows.append(sum(shares[one] / total * y for one, y in zip(chosen, each, strict=True)))
+    return torch.stack(rows).view_as(x)
+
+
+def derivatives(run, x, weights):
+    """Output, gradients, and gradients of the sum of their squares."""
+    x = x.clone().requires_grad_()
+    y = run(x)
+    first = torch.autograd.grad(y.square().sum(), [x, *weights], create_graph=True)
+    return [y, *first, *torch.autograd.grad(sum(one.square().sum() for one in first), [x, *weights])]
+
+
+def check(name, **changes):
+    experts, x = made(name), drawn(2, 9, WIDTH)
+    weights, run = list(experts.parameters()), copy.copy(experts)
+    run.options = dataclasses.replace(experts.options, **changes)
+    expected = derivatives(lambda x: looped(name, experts, x), x, weights)
+    for out, plain in zip(derivatives(run, x, weights), expected, strict=True):
+        assert_as_close(out, plain, plain)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_experts_are_the_loop_over_tokens_with_both_derivatives(name):
+    check(name)
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "gpt-oss"])
+def test_so_is_the_operator_that_torch_compile_traces(name):
+    with mock.patch.object(grouped_linear, "_lacks_values", return_value=True):
+        check(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("Mixtral", {"normalise": False}), ("gpt-oss", {"slope": 1.0}), ("gpt-oss", {"limit": 0.6})],
+)
+def test_a_wrong_number_is_noticed(name, change):
+    # a mutant: an option that is passed over
+    with pytest.raises(AssertionError, match="off by"):
+        check(name, **change)
+
+
+def test_only_the_chosen_experts_are_computed():
+    experts, x, rows = made("Mixtral"), drawn(1, 6, WIDTH).abs(), []
+    with torch.no_grad():
+        # no token is above it
+        experts.router.weight[0] = -experts.router.weight.abs().sum()
+        experts.widen.weight[0] = experts.narrow.weight[0] = torch.nan
+
+    def counted(x, weight, bias):
+        rows.append(len(x))
+        return torch.nn.functional.linear(x, weight, bias)
+
+    with mock.patch.object(grouped_linear, "linear", counted):
+        y = experts(x)
+    # each token by two experts, each of which has two matrices
+    assert sum(rows) == 6 * 2 * 2
+    gradients = torch.autograd.grad(y.sum(), list(experts.parameters()))
+    assert all(one.isfinite().all() for one in (y, *gradients))
+    assert not gradients[1][0].any()
+
+
+def test_no_tokens_have_no_output_and_gradients_of_zero():
+    experts = made("gpt-oss")
+    y = experts(drawn(2, 0, WIDTH))
+    assert y.shape == (2, 0, WIDTH)
+    assert all(not one.any() for one in torch.autograd.grad(y.sum(), list(experts.parameters())))
+
+
+# PyTorch's own, as it loads its formulas
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_tangents_and_maps_are_those_of_the_output():
+    experts, x, v = made("gpt-oss"), drawn(2, 9, WIDTH), drawn(2, 9, WIDTH).roll(1)
+    out, tangent = torch.func.jvp(experts, (x,), (v,))
+    near = 1e-6
+    assert torch.equal(out, experts(x))
+    torch.testing.assert_close(
+        tangent, (experts(x + near * v) - experts(x - near * v)) / (2 * near), rtol=1e-6, atol=1e-6
+    )
+    gradient = torch.func.grad(lambda x: experts(x).square().sum())(x)
+    assert torch.equal(gradient, derivatives(experts, x, [])[1])
+    assert experts.to("meta")(x.to("meta")).shape == x.shape
+
+
+def test_16_bits_are_as_close_as_the_loop():
+    experts, x = made("gpt-oss").bfloat16(), drawn(2, 9, WIDTH).bfloat16()
+    exact = looped("gpt-oss", made("gpt-oss").bfloat16().double(), x.double())
+    assert experts(x).dtype == torch.bfloat16
+    assert_as_close(experts(x), looped("gpt-oss", experts, x), exact)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"count": 2, "chosen": 3}, "at most as many experts as there are; got chosen=3 of 2; give fewer"),
+        ({"count": 0}, "count must be above zero; got 0"),
+        ({"count": 4, "limit": 0.0}, "limit must be above zero; got 0.0"),
+        ({"count": 4, "slope": 1.0}, "slope has an effect with a limit only; got slope=1.0; leave it out"),
+        ({"count": 4, "limit": 1.0, "slope": float("nan")}, "slope must be a finite number; got nan"),
+        ({"count": 4, "dense_hidden": 3}, "dense_hidden has an effect with dense_layers only; got no dense_layers"),
+        ({"count": 4, "dense_layers": (2,)}, r"some of the layers from 0 to 1, and leave one .*; got \(2,\)"),
+        ({"count": 4, "dense_layers": (0, 1)}, r"and leave one for the experts; got \(0, 1\)"),
+    ],
+)
+def test_experts_that_a_model_cannot_have_are_refused(given, match):
+    with pytest.raises(ValueError, match=match):
+        Shape(**SIZES, experts=ExpertOptions(**given))
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"experts": ExpertOptions(4, limit=1.0), "feedforward": "geglu"}, "need feedforward='swiglu'; got 'geglu'"),
+        ({"bias": ("router",)}, "bias='router' is of a model with experts; got experts=None"),
+        (
+            {"bias": ("feedforward_in",), "experts": ExpertOptions(4)},
+            "bias='feedforward_in' is of a model without experts",
+        ),
+    ],
+)
+def test_other_options_must_fit_the_experts(given, match):
+    with pytest.raises(ValueError, match=match):
+        Shape(**SIZES | given)
+
+
+FULL = ExpertOptions(4, 2, limit=0.5, dense_layers=(1,), dense_hidden=20)
+
+
+def decoder(experts=FULL, **told):
+    torch.manual_seed(0)
+    model = Decoder(Shape(**SIZES | {"experts": experts, "bias": ("norm", "feedforward", "router")} | told)).eval()
+    for weight in model.parameters():
+        weight.data.add_(0.2 * torch.randn_like(weight))
+    return model
+
+
+@torch.no_grad()
+def test_a_decoder_with_experts_is_saved_read_and_decoded(tmp_path):
+    model, ids = decoder().double(), torch.randint(0, 11, (2, 9))
+    model.save_pretrained(tmp_path)
+    for again in (Decoder.from_pretrained(tmp_path), read_model(tmp_path)):
+        assert again.shape == model.shape
+        assert torch.equal(again.double()(ids), model(ids))
+    assert [type(block.feedforward).__name__ for block in model.blocks] == ["Experts", "FeedForward"]
+    assert model.blocks[1].feedforward.narrow.in_features == 20
+    cache = Cache()
+    pieces = torch.cat([model(piece, cache=cache) for piece in ids.split([4, 3, 1, 1], 1)], 1)
+    assert_as_close(pieces, model(ids), model(ids))
+    real = torch.arange(9) >= torch.tensor([[0], [3]])
+    padded = model(ids, Geometry.padded(real))[1, 3:]
+    assert_as_close(padded, model(ids[1:, 3:])[0], model(ids[1:, 3:])[0])
+
+
+def test_a_config_with_too_many_experts_is_refused_before_a_model_is_made(tmp_path):
+    decoder().save_pretrained(tmp_path)
+    config = (tmp_path / "config.json").read_text()
+    for name, size in (("count", 4), ("dense_hidden", 20)):
+        (tmp_path / "config.json").write_text(config.replace(f'"{name}": {size}', f'"{name}": {10**15}'))
+        with pytest.raises(ValueError, match=f"{name} in config.json must fit the weights; got {10**15}"):
+            read_model(tmp_path)
+
+
+def test_new_experts_start_as_other_layers_do():
+    first, second = (Decoder(Shape(**SIZES, experts=ExpertOptions(4, dense_layers=dense))) for dense in ((), (1,)))
+    for model in (first, second):
+        model.initialise(3)
+    widen, narrow = first.blocks[0].feedforward.widen, first.blocks[0].feedforward.narrow
+    assert torch.equal(widen.weight, second.blocks[0].feedforward.widen.weight)
+    assert widen.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert narrow.weight.std().item() == pytest.approx(0.02 / 4**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("told", [{"blocks": "reversible"}, {"dropout": 0.1}])
+def test_experts_train_where_activations_are_computed_again(told):
+    model, ids = decoder(**told).train(), torch.randint(0, 11, (2, 9))
+    found = []
+    for again in (False, True):
+        if again and model.shape.blocks == "plain":
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(5)
+        found.append(torch.autograd.grad(model(ids).square().sum(), list(model.parameters())))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert all(one.any() for one in found[0])
+
+
+def test_experts_are_in_encoders_too():
+    sizes = SIZES | {"experts": ExpertOptions(3), "norm_position": "post"}
+    assert Encoder(EncoderShape(**sizes))(torch.randint(0, 11, (2, 9))).shape == (2, 9, 16)
+
+
+def test_probes_attach_to_a_decoder_with_experts():
+    model, ids = decoder(), torch.randint(0, 11, (1, 9))
+    seen = attach(model).forward(Inputs(ids))
+    torch.testing.assert_close(seen.logits, model(ids))
