@@ -36,6 +36,8 @@ NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "max_position_embeddi
 NEO["attention_types"] = [[["global", "local"], 1]]
 STABLE = {"hidden_size": 64, "qk_layernorm": True, "use_parallel_residual": True, "use_qkv_bias": True}
 FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+QWEN_EXPERTS = {"head_dim": 16, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+GPT_OSS = {"head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 1.0, "sliding_window": 4}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -100,6 +102,14 @@ CASES = {
     | GEMMA
     | {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
     "granite": LLAMA | GRANITE,
+    "mixtral": LLAMA | {"num_local_experts": 5},
+    "mixtral, windows": LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 4},
+    "qwen3_moe": LLAMA | QWEN_EXPERTS,
+    "qwen3_moe, dense layers": LLAMA | QWEN_EXPERTS | {"decoder_sparse_step": 2, "norm_topk_prob": True},
+    "gpt_oss": LLAMA | GPT_OSS,
+    "gpt_oss, rope": LLAMA
+    | GPT_OSS
+    | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "attention_bias": False, "swiglu_alpha": 1.0},
     "gpt2": EARLY,
     "gpt2, untied": EARLY | {"tie_word_embeddings": False, "activation_function": "relu", "n_inner": 24},
     "gpt_neox": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
@@ -167,6 +177,9 @@ TEXT_HEADS = {
     "gemma, text heads": CASES["gemma"],
     "gemma2, text heads": CASES["gemma2"],
     "gemma3_text, text heads": CASES["gemma3_text"],
+    "mixtral, text heads": CASES["mixtral"],
+    "qwen3_moe, text heads": CASES["qwen3_moe"],
+    "gpt_oss, text heads": CASES["gpt_oss"],
     "gpt2, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],
     "gptj, text heads": CASES["gptj"],

@@ -61,6 +61,8 @@ def model_of(config, head):
     import transformers
 
     model = getattr(transformers, f"AutoModel{'For' * bool(head)}{head}").from_config(config).eval()
+    # other kernels of experts need rows of a multiple of 16 bytes
+    model.set_experts_implementation("eager")
     for parameter in model.parameters():
         # sinusoids are fixed
         if parameter.requires_grad:
@@ -216,6 +218,7 @@ def here(family, seed, bases, folder):
     try:
         named = json.loads((folder / "config.json").read_text())["architectures"][0]
         other = getattr(transformers, named).from_pretrained(folder).eval()
+        other.set_experts_implementation("eager")
         head = next(
             (
                 head

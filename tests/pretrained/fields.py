@@ -3,6 +3,7 @@
 Each value of a field is as likely as the others.
 """
 
+from ordinate.models.experts import ExpertOptions
 from ordinate.models.next_token_rules import NextTokenRules
 
 OUT = object()
@@ -123,6 +124,8 @@ SEED_LLAMA = {
     **TOKENS,
     **LABELS,
 }
+# what counts in the loss only
+ROUTED = {"output_router_logits": [OUT, True, False], "router_aux_loss_coef": [OUT, 0.0, 0.1]}
 GEMMA = SEED_LLAMA | {
     "head_dim": [4, 6, 12],
     "num_key_value_heads": [1, 2],
@@ -317,6 +320,53 @@ FIELDS = {
             "logits_scaling": [OUT, 1, 3, 7.0, 16.0],
         },
         [LM, LM, BASE],
+    ),
+    "mixtral": (
+        LLAMA | {"num_local_experts": 4},
+        {name: values for name, values in SEED_LLAMA.items() if name != "attention_bias"}
+        | ROUTED
+        | {"sliding_window": [OUT, None, 3], "router_jitter_noise": DROPOUT, "num_experts_per_tok": [OUT, 1, 2, 3]}
+        | {"num_local_experts": [3, 5], "hidden_act": [OUT, *ACTIVATIONS]},
+        DECODER_HEADS,
+    ),
+    "qwen3_moe": (
+        LLAMA
+        | {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+        | {"num_hidden_layers": 3},
+        SEED_LLAMA
+        | ROUTED
+        | {name: WINDOWS[name] for name in ("use_sliding_window", "sliding_window", "max_window_layers")}
+        | {
+            "head_dim": [6, 12, OUT],
+            "hidden_act": [OUT, *ACTIVATIONS],
+            "num_experts": [0, 3, 5],
+            "num_local_experts": [OUT, 3],
+            "num_experts_per_tok": [1, 3],
+            "norm_topk_prob": [OUT, True, False],
+            "decoder_sparse_step": [OUT, 1, 2, 3, 4],
+            "intermediate_size": [7, 20, 40],
+            "mlp_only_layers": [OUT, None, [], [1], [0, 2], [0, 1, 2], [7]],
+            "moe_intermediate_size": [7, 40],
+        },
+        DECODER_HEADS,
+    ),
+    "gpt_oss": (
+        LLAMA
+        | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 1.0, "sliding_window": 3}
+        | {"layer_types": ["sliding_attention", "full_attention"]},
+        SEED_LLAMA
+        | ROUTED
+        | {
+            "head_dim": [None, 6, 12],
+            "hidden_act": [OUT, *ACTIVATIONS],
+            "num_local_experts": [3, 5],
+            "num_experts_per_tok": [1, 3],
+            "sliding_window": [OUT, None, 5],
+            "layer_types": WINDOWS["layer_types"],
+            "swiglu_alpha": [OUT, 1.0, 2.5, -0.5, 0.0],
+            "swiglu_limit": [OUT, 0.3, 3.0],
+        },
+        DECODER_HEADS[:-1],
     ),
     "olmo2": (LLAMA, {**SEED_LLAMA, "pad_token_id": [OUT, 0, 2, 12]}, DECODER_HEADS[:-2]),
     "starcoder2": (
@@ -676,6 +726,15 @@ SHAPES = {
         "reglu",
     ],
     "hidden": [None, 12, 32, 64, 40],
+    "experts": [
+        None,
+        ExpertOptions(3),
+        ExpertOptions(4, 1, normalise=False),
+        ExpertOptions(4, 3, dense_layers=(0,)),
+        ExpertOptions(4, 2, normalise=False, dense_layers=(1,), dense_hidden=20),
+        ExpertOptions(4, limit=0.5),
+        ExpertOptions(3, limit=1.0, slope=1.0),
+    ],
     "bias": [
         (),
         ("norm",),
@@ -683,6 +742,8 @@ SHAPES = {
         ("norm", "feedforward", "head"),
         ("feedforward",),
         ("norm", "feedforward_in"),
+        ("norm", "router"),
+        ("norm", "feedforward", "router"),
     ],
     "dropout": [0.0, 0.1],
     "tie_embeddings": [True, False],
@@ -712,6 +773,8 @@ SHAPES = {
         "softmax:variant.bias=true,variant.scale=1.0",
         "softmax:variant.bias=true,position_projections=both",
         "softmax:variant.clip_qkv=0.5",
+        "softmax:variant.bias=true,variant.sinks=true",
+        "softmax:variant.sinks=true",
         "linear",
     ],
     "scheme": [

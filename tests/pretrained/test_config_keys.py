@@ -35,6 +35,7 @@ ENCODERS = (
 )
 # families with windows in some layers
 LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "cohere2", "gemma2", "gemma3_text")
+LAYER_TYPES += ("gpt_oss",)
 PAIRS = ("t5", "mt5", "umt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
@@ -64,7 +65,7 @@ def test_is_causal_must_be_that_of_the_family(family):
 @pytest.mark.parametrize(
     ("name", "windowed"),
     [
-        ("sliding_window", ("mistral", "phi3", "starcoder2", *LAYER_TYPES)),
+        ("sliding_window", ("mistral", "mixtral", "qwen3_moe", "phi3", "starcoder2", *LAYER_TYPES)),
         # the others have no layer types, which the cache would follow
         ("attention_chunk_size", LAYER_TYPES),
     ],

@@ -9,6 +9,7 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.models.experts import ExpertOptions
 from ordinate.pretrained import verify
 from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.weights import family_for, family_of, load, save
@@ -17,6 +18,9 @@ transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 PAIRS = ("t5", "mt5", "marian")
 PHI_NORMS = "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05"
+SPARSE = ExpertOptions(4, normalise=False, dense_layers=(1,), dense_hidden=12)
+YARN = "rope:theta=150000.0,spectrum=yarn,spectrum.factor=32.0,spectrum.trained_length=4096,spectrum.truncate=False"
+LINEAR = "rope:theta=150000.0,spectrum=linear,spectrum.factor=2.0"
 CAPPED = "softmax:variant.scale=0.5,variant.softcap=2.0"
 
 
@@ -115,6 +119,25 @@ def agrees(folder):
         ("granite", {"embedding_multiplier": 12}, "embedding_scale", 12.0),
         ("granite", {"attention_multiplier": 0.25}, "mixer", "softmax:variant.scale=0.25"),
         ("granite", {"attention_multiplier": 8**-0.5}, "mixer", "softmax"),
+        ("mixtral", {"num_experts": 3, "num_local_experts": 5}, "experts", ExpertOptions(3)),
+        ("mixtral", {"num_experts_per_tok": 1, "output_router_logits": True}, "experts", ExpertOptions(4, 1)),
+        ("mixtral", {"sliding_window": 3}, "sliding_windows", (3,)),
+        ("qwen3_moe", {"num_local_experts": 3, "num_experts": 5}, "experts", ExpertOptions(3, normalise=False)),
+        ("qwen3_moe", {"norm_topk_prob": True, "mlp_only_layers": [7]}, "experts", ExpertOptions(4)),
+        ("qwen3_moe", {"mlp_only_layers": [1]}, "experts", SPARSE),
+        ("qwen3_moe", {"mlp_only_layers": [0, 1, 2], "moe_intermediate_size": 10**6}, "experts", None),
+        ("qwen3_moe", {"num_experts": 0, "num_experts_per_tok": 10**6}, "experts", None),
+        ("qwen3_moe", {"decoder_sparse_step": 4, "intermediate_size": 20}, "hidden", 20),
+        ("qwen3_moe", {"moe_intermediate_size": 20, "intermediate_size": 10**6}, "hidden", 20),
+        ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 3}, "sliding_windows", (3,)),
+        ("qwen3_moe", {"sliding_window": 3, "max_window_layers": 0}, "sliding_windows", (None,)),
+        ("gpt_oss", {"swiglu_alpha": 1.0, "swiglu_limit": 0.3}, "experts", ExpertOptions(4, limit=0.3, slope=1.0)),
+        ("gpt_oss", {"hidden_act": "gelu"}, "feedforward", "swiglu"),
+        ("gpt_oss", {"attention_bias": False}, "mixer", "softmax:variant.sinks=true"),
+        ("gpt_oss", {"layer_types": None}, "sliding_windows", (3, None)),
+        ("gpt_oss", {"rope_parameters": None}, "scheme", YARN),
+        ("gpt_oss", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "scheme", LINEAR),
+        ("gpt_oss", {"rope_parameters": {}, "rope_theta": 90.0}, "scheme", "rope:theta=90.0"),
         ("t5", {"is_gated_act": None, "scale_decoder_outputs": None}, "logit_scale", 1.0),
         ("t5", {"relative_attention_num_buckets": 7}, "scheme", "t5:buckets=7,max_distance=40"),
         ("marian", {"encoder_attention_heads": 4, "decoder_attention_heads": 1}, "source_heads", 4),
@@ -244,6 +267,9 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             {"rope_scaling": {"type": "yarn", "factor": 2.0}, "rotary_pct": 0.4},
             "yarn needs an even number of rotated channels, .* or rotary_pct says; got 3 of 8; load",
         ),
+        ("mixtral", {"num_local_experts": 0}, "num_local_experts must be above zero, .*; got 0 for"),
+        ("mixtral", {"num_experts_per_tok": 9}, "at most as many experts as there are; got chosen=9 of 4"),
+        ("gpt_oss", {"swiglu_limit": 0.0}, r"swiglu_limit in config\.json must be above zero; got 0\.0; correct"),
         ("olmo", {"clip_qkv": -1.0}, "clip_qkv must be above zero; got -1.0; correct it, or leave it out"),
         (
             "phi3",

@@ -128,8 +128,8 @@ class Family(ABC):
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
         names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes` or `ignored` (checkpoint
-        tensors to ignore), `copies` (tensors that are tied to the token table) and `read_as` (another family for
-        some settings).
+        tensors to ignore), `copies` (tensors that are tied to the token table), `optional_sizes` with `used_sizes`
+        (sizes that not every model has) and `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -149,6 +149,8 @@ class Family(ABC):
     """Other names of keys, as in transformers (`attribute_map`)."""
     ignored_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
+    optional_sizes: ClassVar[frozenset[str]] = frozenset()
+    """Keys of sizes that only some models of the family have; those of others may say anything."""
     settings: Mapping[str, Any] = {}
     """The settings of the checkpoint that `read_config` read last; `rules` may depend on them."""
     warning: str = ""
@@ -228,6 +230,10 @@ class Family(ABC):
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
         """Return the shape, completed with what follows from the numbers of the tensors and not from their names."""
         return shape
+
+    def used_sizes(self, shape: Shape) -> frozenset[str]:
+        """Return those of `optional_sizes` that a model of this shape has."""
+        return self.optional_sizes
 
     def stored_name(self, theirs: str, names: Collection[str]) -> str:
         """Return a tensor's name in a checkpoint with these names: without the prefix in those of the bare model."""

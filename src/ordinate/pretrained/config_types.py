@@ -48,6 +48,7 @@ OPTIONAL: Mapping[str, Any] = {
     ),
     "layer_types": list[str] | None,
     "no_rope_layers": list[int] | None,
+    "mlp_only_layers": list[int] | None,
     "sliding_window_pattern": int | str | None,
     "dense_act_fn": str,
     "is_gated_act": bool | int | None,
@@ -78,6 +79,7 @@ NO_COUNTS = frozenset(
         "local_attention",
         "sliding_window",
         "decoder_vocab_size",
+        "num_local_experts",
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
@@ -91,6 +93,7 @@ FACTORS = frozenset(
         "residual_multiplier",
         "attention_multiplier",
         "logits_scaling",
+        "swiglu_limit",
     }
 )
 """Factors and caps that must be above zero."""

@@ -10,6 +10,7 @@ from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Norm, Shape
 from ordinate.pretrained._family import (
     HF_GATES,
+    LAYER_PLACEHOLDER,
     StackedPair,
     StackedQKV,
     TensorRule,
@@ -25,10 +26,10 @@ class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
-    May: `bias` (on the QKV projection), `optional_biases`, `out_bias`, `qk_norm`, `qk_norm_across`, `norm`,
+    May: `bias` (on the QKV projection), `optional_biases`, `out_bias`, `sinks`, `qk_norm`, `qk_norm_across`, `norm`,
         `norm_position`, `norms`, `zero_centred`, `fused_projections`, `fused_gates`, `activation_key`, `gates`,
-        `score_options`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows` and
-        `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
+        `score_options`, `feedforward_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`,
+        `windows` and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
     """
 
     prefix = "model."
@@ -52,6 +53,8 @@ class LlamaLike(DecoderLike):
     """Keys of config.json that add biases: `attention_bias`, `mlp_bias`."""
     out_bias: ClassVar[bool] = True
     """Whether `attention_bias` adds one to the output projection too."""
+    sinks: ClassVar[bool] = False
+    """Whether heads have attention sinks."""
     qk_norm: ClassVar[bool] = False
     """Whether queries and keys of each head are normalised."""
     qk_norm_across: ClassVar[bool] = False
@@ -184,26 +187,34 @@ class LlamaLike(DecoderLike):
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "model.layers.{}", "blocks.{}"
         parts = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
-        gates = [f"{there}.mlp.{part}_proj" for part in (("gate_up",) if self.fused_gates else ("gate", "up"))]
         stacked = TensorRule if self.fused_projections else StackedQKV
-        pair = TensorRule if self.fused_gates else StackedPair
         whole = self._mixer(shape.norm_eps, self._given_scores(shape), biased=True)
         biased = "attention_bias" in self.optional_biases and shape.mixer_spec == whole
-        wide = "feedforward" in shape.bias
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
             TensorRule("norm.weight", ("model.norm.weight",)),
             *(TensorRule(f"{here}.{ours}.weight", (f"{there}.{name}.weight",)) for ours, name in self.norms.items()),
             *linear_rules(f"{here}.mixer.project", *parts, kind=stacked, bias=biased or self.bias),
             *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=biased and self.out_bias),
-            *linear_rules(f"{here}.feedforward.widen", *gates, kind=pair, bias=wide),
-            *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.down_proj", bias=wide),
+            *self.feedforward_rules(shape),
         ]
         if self.qk_norm:
             rules += [
                 TensorRule(f"{here}.mixer.{x}_norm.weight", (f"{there}.self_attn.{x}_norm.weight",)) for x in "qk"
             ]
+        if self.sinks:
+            rules.append(TensorRule(f"{here}.mixer.sinks", (f"{there}.self_attn.sinks",)))
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
+
+    def feedforward_rules(self, shape: Shape, layer: str = LAYER_PLACEHOLDER) -> Sequence[TensorRule]:
+        """Return the tensor mappings of the feed-forward of a layer, or of each."""
+        there, here, biased = f"model.layers.{layer}.mlp", f"blocks.{layer}.feedforward", "feedforward" in shape.bias
+        gates = [f"{there}.{part}_proj" for part in (("gate_up",) if self.fused_gates else ("gate", "up"))]
+        pair = TensorRule if self.fused_gates else StackedPair
+        return [
+            *linear_rules(f"{here}.widen", *gates, kind=pair, bias=biased),
+            *linear_rules(f"{here}.narrow", f"{there}.down_proj", bias=biased),
+        ]
 
     def _given_scores(self, shape: Shape) -> dict[str, float | None]:
         """Return the options of the scores that the mixer of a shape has, those that the family can have."""
@@ -219,6 +230,7 @@ class LlamaLike(DecoderLike):
         options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if self.qk_norm else []
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
         options += ["variant.qk_norm_zero_centred=true"] if self.qk_norm and self.zero_centred else []
+        options += ["variant.sinks=true"] if self.sinks else []
         options += [f"variant.{name}={value}" for name, value in scores.items() if value is not None]
         return "softmax:" + ",".join(options) if options else "softmax"
 

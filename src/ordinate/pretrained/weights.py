@@ -126,11 +126,13 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     )
     tensors = CheckpointTensors(folder)
     # sizes that the family does not have are without effect
-    known = {*family.defaults, *family.aliases}
+    known = {*family.defaults, *family.aliases} - family.optional_sizes
     check_sizes({name: value for name, value in given.items() if name in known or name not in SIZES}, tensors)
     given = CheckpointConfig(with_generation_settings(given, folder, SPECIAL_TOKENS))
     with reading(folder / CONFIG):
-        return family, family.refined(family.read_config(given, tensors.keys()), tensors), tensors
+        shape = family.read_config(given, tensors.keys())
+        check_sizes({name: given[name] for name in family.used_sizes(shape) if name in given}, tensors)
+        return family, family.refined(shape, tensors), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:

@@ -54,6 +54,9 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
             f"transformers must be able to load the checkpoint; as {architecture} it raised "
             f"{type(error).__name__}: {error}; check the folder, or update transformers"
         ) from error
+    if hasattr(model, "set_experts_implementation"):
+        # the usual kernel of experts needs rows of a multiple of 16 bytes
+        model.set_experts_implementation("eager")
     return (model.double() if wide else model).eval()
 
 

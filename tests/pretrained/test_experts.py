@@ -1,0 +1,166 @@
+"""Files of models with experts: the names and layouts that their tensors have, and what is refused."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ordinate import Decoder, Geometry, Shape
+from ordinate.models.experts import ExpertOptions
+from ordinate.pretrained import verify
+from ordinate.pretrained.verification.theirs import with_cache
+from ordinate.pretrained.weights import load, save
+
+transformers = pytest.importorskip("transformers")
+FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
+theirs = FAMILIES["theirs"]
+NAMES = ("mixtral", "qwen3_moe, dense layers", "gpt_oss")
+TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
+GATE = "model.layers.1.block_sparse_moe.experts.2.w3.weight"
+
+
+def written(name, folder, **told):
+    other = theirs(name)
+    other.set_experts_implementation("eager")
+    other.save_pretrained(folder, **told)
+    return other, {} if "max_shard_size" in told else load_file(folder / "model.safetensors")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_the_outputs_are_those_of_transformers_in_float64(name, tmp_path):
+    other, _ = written(name, tmp_path)
+    other, model = other.double(), load(tmp_path, dtype=torch.float64)
+    # transformers rounds angles, and shares of experts, to float32
+    near = {"rtol": 2e-6, "atol": 2e-6}
+    torch.testing.assert_close(model(TEXT), other(TEXT).logits, **near)
+    real = torch.arange(9) >= torch.tensor([[0], [3]])
+    places = (real.long().cumsum(1) - 1).clamp(min=0)
+    expected = other(TEXT, attention_mask=real.long(), position_ids=places).logits
+    torch.testing.assert_close(model(TEXT, Geometry.padded(real))[real], expected[real], **near)
+    kept, pieces = None, []
+    for piece in TEXT.split([4, 3, 1, 1], 1):
+        came, kept = with_cache(other, kept, input_ids=piece)
+        pieces.append(came.logits)
+    torch.testing.assert_close(model(TEXT), torch.cat(pieces, 1), **near)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_files_with_one_tensor_for_all_experts_are_read_too(name, tmp_path):
+    _, each = written(name, tmp_path / "each")
+    _, fused = written(name, tmp_path / "fused", save_original_format=False)
+    assert len(fused) < len(each)
+    assert any(key.endswith("experts.gate_up_proj") for key in fused)
+    model = load(tmp_path / "fused")
+    assert torch.equal(model(TEXT), load(tmp_path / "each")(TEXT))
+    # published files have a tensor for each expert
+    save(model, tmp_path / "again", name.split(",")[0])
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert again.keys() == each.keys()
+    assert all(again[key].equal(each[key]) for key in each)
+
+
+@torch.no_grad()
+def test_a_mixtral_may_have_the_name_of_the_layer_in_transformers(tmp_path):
+    other, each = written("mixtral", tmp_path)
+    assert GATE in each
+    save_file({key.replace("block_sparse_moe", "mlp"): x for key, x in each.items()}, tmp_path / "model.safetensors")
+    torch.testing.assert_close(load(tmp_path)(TEXT), other(TEXT).logits)
+    fused = written("mixtral", tmp_path, save_original_format=False)[1]
+    save_file({key.replace("mlp", "block_sparse_moe"): x for key, x in fused.items()}, tmp_path / "model.safetensors")
+    torch.testing.assert_close(load(tmp_path)(TEXT), other(TEXT).logits)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({GATE: None}, f"missing {GATE}; download"),
+        ({GATE: torch.zeros(47, 32)}, rf"{GATE} must have shape \(48, 32\) .*; got \(47, 32\)"),
+        ({GATE: torch.full((48, 32), float("nan"))}, f"finite floating-point numbers; {GATE} has others"),
+        ({GATE.replace("experts.2", "experts.5"): torch.zeros(48, 32)}, "unexpected .*experts.5.w3.weight; check"),
+    ],
+)
+def test_an_expert_that_is_missing_or_damaged_is_named(change, match, tmp_path):
+    _, each = written("mixtral", tmp_path)
+    kept = {key: x for key, x in (each | change).items() if x is not None}
+    save_file(kept, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_shards_and_bare_models_are_read(name, tmp_path):
+    other, _ = written(name, tmp_path / "shards", max_shard_size="20kB")
+    assert len(list((tmp_path / "shards").glob("model-*.safetensors"))) > 1
+    torch.testing.assert_close(load(tmp_path / "shards")(TEXT), other(TEXT).logits)
+    other.base_model.save_pretrained(tmp_path / "bare")
+    bare = load(tmp_path / "bare")
+    assert bare.shape.head == "none"
+    torch.testing.assert_close(bare.hidden_states(TEXT), other.base_model(TEXT).last_hidden_state)
+
+
+def test_a_gpt_oss_in_four_bits_is_refused_by_name(tmp_path):
+    _, kept = written("gpt_oss", tmp_path)
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    packed = {f"{name}_blocks": torch.zeros(5, 96, 1, 16).byte(), f"{name}_scales": torch.zeros(5, 96, 1).byte()}
+    del kept[name]
+    save_file(kept | packed, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=f"weights must not be quantised; got {name}_.*, of MXFP4; save it again"):
+        load(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"must not be quantised; got quantised weights \(mxfp4, config.json\)"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "fused"])
+def test_a_number_of_experts_beyond_the_weights_is_refused_before_a_model_is_made(name, tmp_path):
+    written("qwen3_moe" if name == "fused" else name, tmp_path, save_original_format=name != "fused")
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key in {"num_local_experts", "num_experts", "num_experts_per_tok"} & config.keys():
+        most = {name: 10**9 for name in config if name.startswith("num_") and "experts" in name}
+        (tmp_path / "config.json").write_text(json.dumps(config | (most if "per" in key else {key: 10**9})))
+        with pytest.raises(ValueError, match=r"fit the weights; got 1000000000"):
+            load(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verification_agrees(name, tmp_path):
+    written(name, tmp_path)
+    found = verify(tmp_path, checks=["outputs", "left padding", "decoding", "gradients"])
+    assert found.agrees, found.to_dict()
+
+
+def sparse(**told):
+    sizes = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 2, "feedforward": "swiglu", "norm_eps": 1e-6}
+    return Decoder(Shape(**sizes | {"experts": ExpertOptions(4), "tie_embeddings": False} | told))
+
+
+@pytest.mark.parametrize(
+    ("told", "family", "match"),
+    [
+        ({}, "llama", "experts=ExpertOptions.*would become None"),
+        ({"experts": None}, "mixtral", "a mixtral has experts in every layer; got experts=None; choose another"),
+        (
+            {"experts": ExpertOptions(4, dense_layers=(0,))},
+            "mixtral",
+            "a mixtral has experts in every layer; got exp",
+        ),
+        (
+            {"experts": ExpertOptions(4, normalise=False)},
+            "mixtral",
+            "normalise=False.* would become .*normalise=True",
+        ),
+        ({"bias": ("norm", "router")}, "mixtral", "bias=.*router.* would become"),
+        ({"mixer": "softmax:variant.sinks=true"}, "gpt_oss", "a gpt_oss has experts with a limit; got Exp"),
+    ],
+)
+def test_experts_that_a_family_cannot_represent_are_refused(told, family, match, tmp_path):
+    with pytest.raises(ValueError, match=match):
+        save(sparse(**told), tmp_path, family)
+    assert not list(tmp_path.iterdir())
