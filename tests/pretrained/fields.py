@@ -350,6 +350,20 @@ FIELDS = {
         },
         DECODER_HEADS,
     ),
+    "olmoe": (
+        LLAMA | {"num_experts": 4, "num_experts_per_tok": 2},
+        {name: values for name, values in SEED_LLAMA.items() if name not in ("head_dim", "token_classification_bias")}
+        | ROUTED
+        | {
+            "pad_token_id": [OUT, 0, 2, 12],
+            "hidden_act": [OUT, *ACTIVATIONS],
+            "num_experts": [3, 5],
+            "num_experts_per_tok": [1, 3],
+            "norm_topk_prob": [OUT, True, False],
+            "clip_qkv": [OUT, None, 0.5],
+        },
+        [LM, LM, BASE],
+    ),
     "gpt_oss": (
         LLAMA
         | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 1.0, "sliding_window": 3}

@@ -132,6 +132,7 @@ def agrees(folder):
         ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 3}, "sliding_windows", (3,)),
         ("qwen3_moe", {"sliding_window": 3, "max_window_layers": 0}, "sliding_windows", (None,)),
         ("gpt_oss", {"swiglu_alpha": 1.0, "swiglu_limit": 0.3}, "experts", ExpertOptions(4, limit=0.3, slope=1.0)),
+        ("olmoe", {"num_local_experts": 3, "norm_topk_prob": True}, "experts", ExpertOptions(3)),
         ("gpt_oss", {"hidden_act": "gelu"}, "feedforward", "swiglu"),
         ("gpt_oss", {"attention_bias": False}, "mixer", "softmax:variant.sinks=true"),
         ("gpt_oss", {"layer_types": None}, "sliding_windows", (3, None)),
@@ -269,6 +270,7 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
         ),
         ("mixtral", {"num_local_experts": 0}, "num_local_experts must be above zero, .*; got 0 for"),
         ("mixtral", {"num_experts_per_tok": 9}, "at most as many experts as there are; got chosen=9 of 4"),
+        ("olmoe", {"clip_qkv": 0.5}, "olmoe is supported with clip_qkv=None only; got 0.5; load another"),
         ("gpt_oss", {"swiglu_limit": 0.0}, r"swiglu_limit in config\.json must be above zero; got 0\.0; correct"),
         ("olmo", {"clip_qkv": -1.0}, "clip_qkv must be above zero; got -1.0; correct it, or leave it out"),
         (

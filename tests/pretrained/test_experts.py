@@ -17,7 +17,7 @@ from ordinate.pretrained.weights import load, save
 transformers = pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
 theirs = FAMILIES["theirs"]
-NAMES = ("mixtral", "qwen3_moe, dense layers", "gpt_oss")
+NAMES = ("mixtral", "qwen3_moe, dense layers", "olmoe", "gpt_oss")
 TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 GATE = "model.layers.1.block_sparse_moe.experts.2.w3.weight"
 
@@ -49,7 +49,7 @@ def test_the_outputs_are_those_of_transformers_in_float64(name, tmp_path):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", NAMES[:2])
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_files_with_one_tensor_for_all_experts_are_read_too(name, tmp_path):
     _, each = written(name, tmp_path / "each")
     _, fused = written(name, tmp_path / "fused", save_original_format=False)
@@ -157,6 +157,11 @@ def sparse(**told):
             "normalise=False.* would become .*normalise=True",
         ),
         ({"bias": ("norm", "router")}, "mixtral", "bias=.*router.* would become"),
+        (
+            {"head_width": 4},
+            "olmoe",
+            "have the width of the model together; got 2 heads of head_width=4 for width=16",
+        ),
         ({"mixer": "softmax:variant.sinks=true"}, "gpt_oss", "a gpt_oss has experts with a limit; got Exp"),
     ],
 )

@@ -46,9 +46,11 @@ class MoeLike(LlamaLike):
     """Llama-like decoders whose feed-forward is a mixture of experts.
 
     Must: as `LlamaLike`, and in a pair, to read and to write: `experts` and `expert_config`.
-    May: `router`, `gate_names`, `out_name`, `expert_layer` and `expert_rules`.
+    May: `count_key`, `router`, `gate_names`, `out_name`, `expert_layer` and `expert_rules`.
     """
 
+    count_key: ClassVar[str] = COUNT
+    """The key of the number of experts, where it is another one."""
     router: ClassVar[str] = "gate"
     """Name of the router in checkpoints."""
     expert_layer: ClassVar[str] = "mlp"
@@ -60,14 +62,21 @@ class MoeLike(LlamaLike):
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a shape has for its experts."""
-        return {"experts": ExpertOptions(count=expert_count(config), chosen=config[CHOSEN])}
+        return {"experts": ExpertOptions(count=self.expert_count(config), chosen=config[CHOSEN])}
+
+    def expert_count(self, config: Mapping[str, Any]) -> int:
+        """Return the number of experts; raise a ValueError if there is none, or a tensor for each cannot be there."""
+        count, must = config[self.count_key], f"{self.count_key} must be above zero, and fit the weights"
+        came, remedy = f"got {count} for {config[MOST]} tensors", "check that config.json belongs to these weights"
+        need(0 < count <= config[MOST], must, came, remedy)
+        return count
 
     def expert_config(self, shape: Shape) -> dict[str, Any]:
         """Return the config.json keys of the experts; raise a ValueError unless there are some, in every layer."""
         options, must = shape.experts, f"a {self.model_type} has experts in every layer"
         if options is None or options.dense_layers:
             raise ValueError(f"{must}; got experts={options}; choose another family, or use save_pretrained")
-        return {COUNT: options.count, CHOSEN: options.chosen}
+        return {self.count_key: options.count, CHOSEN: options.chosen}
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Read from the names of the tensors whether one is of all experts, and how many there can be."""
@@ -104,13 +113,3 @@ class MoeLike(LlamaLike):
         gates = tuple(f"{expert}.{name}.weight" for expert in each for name in self.gate_names)
         outs = tuple(f"{expert}.{self.out_name}.weight" for expert in each)
         return [*router, ExpertPairs(f"{here}.widen.weight", gates), ExpertMatrices(f"{here}.narrow.weight", outs)]
-
-
-def expert_count(config: Mapping[str, Any]) -> int:
-    """Return the number of experts; raise a ValueError if there is none, or a tensor for each cannot be there."""
-    count, must = config[COUNT], f"{COUNT} must be above zero, and fit the weights"
-    most = config[MOST]
-    need(
-        0 < count <= most, must, f"got {count} for {most} tensors", "check that config.json belongs to these weights"
-    )
-    return count

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ordinate.models.experts import ExpertOptions
 from ordinate.models.shape import Shape
 from ordinate.pretrained.llama_like import LlamaLike
-from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike, expert_count
+from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
 from ordinate.pretrained.sliding_windows import one_window, one_window_config
 
 PUBLISHED_COUNT = "num_experts"
@@ -69,7 +69,7 @@ class Qwen3Moe(MoeLike):
         if config[COUNT] < 1 or len(dense) == layers:
             return {}
         options = ExpertOptions(
-            count=expert_count(config),
+            count=self.expert_count(config),
             chosen=config[CHOSEN],
             normalise=bool(config["norm_topk_prob"]),
             dense_layers=dense,
