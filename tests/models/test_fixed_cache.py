@@ -11,6 +11,7 @@ from ordinate.core import catalog
 from ordinate.core.devices import as_if_on
 from ordinate.mixers._mixer import KVCache, Mixer
 from ordinate.models._generate import generate_with_cuda_graph
+from ordinate.models.experts import ExpertOptions
 from ordinate.models.fixed_cache import DecodingStep, FixedCache
 from ordinate.models.prompt import Prompt
 from ordinate.schemes._scheme import Scheme
@@ -136,6 +137,10 @@ REFUSED = [
     (
         {"mixer": "softmax,rwkv6", "scheme": "none"},
         "plain KV cache and without a window; layer 1 has the mixer Rwkv6;",
+    ),
+    (
+        {"layers": 2, "experts": ExpertOptions(4, dense_layers=(0,))},
+        "needs layers without experts, .*; layer 1 has experts, whose numbers of tokens vary; generate without",
     ),
     (
         {"mixer": "fox", "scheme": "none"},

@@ -74,7 +74,7 @@ def generate_with_cuda_graph(
     and short texts, whose speed the launch overhead limits.
 
     Args:
-        model: decoder on a GPU, whose layers have plain KV caches and no window.
+        model: decoder on a GPU, whose layers have plain KV caches, no window and no experts.
         prompt: as in `generate`, and so are the other arguments.
         max_new_tokens: maximum number of generated tokens, for which memory is taken.
         temperature: softmax temperature.
@@ -85,7 +85,7 @@ def generate_with_cuda_graph(
 
     Raises:
         ValueError: what `generate` refuses; a model that is not on a GPU; layers with other states than plain KV
-            caches, or a window; more tokens than a scheme has positions.
+            caches, a window or experts; more tokens than a scheme has positions.
     """
     choose = _sampler(temperature, Truncation(**truncation), generator)
     prompt = _checked(model, prompt, max_new_tokens, end_tokens, rules)

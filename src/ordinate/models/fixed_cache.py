@@ -15,6 +15,7 @@ from ordinate.mixers._mixer import KVCache, MixerState
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
+from ordinate.models.experts import Experts
 
 # steps before a capture: compilers and libraries prepare themselves, and backends prove themselves, in the first ones
 WARM_UP_STEPS = 2
@@ -118,7 +119,8 @@ def check_fixed_size(model: Decoder, prefix: Cache | None = None) -> None:
         prefix: cache to continue; None: an empty one.
 
     Raises:
-        ValueError: layers with other states than plain KV caches, or a window of a layer or of the prefix.
+        ValueError: layers with other states than plain KV caches, or with experts; a window of a layer or of the
+            prefix.
     """
     found = []
     for layer, (block, window) in enumerate(zip(model.blocks, model.shape.layer_windows, strict=True)):
@@ -127,9 +129,11 @@ def check_fixed_size(model: Decoder, prefix: Cache | None = None) -> None:
             found.append(f"layer {layer} has the mixer {type(mixer).__name__}")
         elif window is not None:
             found.append(f"layer {layer} has a window of {window} tokens")
+        elif isinstance(block.feedforward, Experts):
+            found.append(f"layer {layer} has experts, whose numbers of tokens vary")
     need(
         not found,
-        "a decoding step of fixed size needs layers with a plain KV cache and without a window",
+        "a decoding step of fixed size needs layers without experts, with a plain KV cache and without a window",
         ", ".join([*found[:SHOWN_LAYERS], *(["..."] if len(found) > SHOWN_LAYERS else [])]),
         "generate without a CUDA graph, or use the mixer softmax",
     )
