@@ -71,6 +71,16 @@ class Comparison:
         """Whether the difference is significant after correction for multiple testing."""
         return self.adjusted < 1 - CONFIDENCE
 
+    @property
+    def significantly_above(self) -> bool:
+        """Whether the first has the significantly higher value."""
+        return self.significant and self.difference > 0
+
+    @property
+    def consistently_above(self) -> bool:
+        """Whether the first has the higher value, and the difference is `consistent`."""
+        return self.consistent and self.difference > 0
+
     def reversed(self) -> "Comparison":
         """Return the comparison in the other direction."""
         bounds = None if self.interval is None else (-self.interval[1], -self.interval[0])

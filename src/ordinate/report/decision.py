@@ -126,7 +126,7 @@ def leader(entries: Sequence[ArmSummary], level: str = "behind") -> ArmSummary |
     """
     first = [entry for entry in entries if getattr(entry, level) is None]
     others = [getattr(entry, level) for entry in entries if getattr(entry, level) is not None]
-    return first[0] if len(first) == 1 and others and all(found.significant for found in others) else None
+    return first[0] if len(first) == 1 and others and all(found.significantly_above for found in others) else None
 
 
 def winner(entries: Sequence[ArmSummary], level: str = "behind") -> ArmSummary | None:
@@ -149,7 +149,7 @@ def best_at_longest(entries: Sequence[ArmSummary], kind: Metric) -> ArmSummary:
 def _choice(ranked: Sequence[ArmSummary], level: str, best: LengthResult) -> Choice:
     """Return the choice among entries of which the first has the best value."""
     compared: list[tuple[ArmSummary, Comparison | None]] = [(entry, getattr(entry, level)) for entry in ranked[1:]]
-    left = [entry for entry, found in compared if not ((found and found.consistent) or _sure(found))]
+    left = [entry for entry, found in compared if not (found and found.consistently_above)]
     open_ = [entry for entry, found in compared if entry not in left and not _sure(found)]
     excluded = [(entry, found) for entry, found in compared if found and entry not in left]
     other, nearest = min(excluded, key=lambda pair: pair[1].difference, default=(None, None))
@@ -176,7 +176,7 @@ def _choice(ranked: Sequence[ArmSummary], level: str, best: LengthResult) -> Cho
 
 def _sure(found: Comparison | None) -> bool:
     """Whether a test over seeds excludes the other."""
-    return found is not None and found.significant and found.seeds > 1
+    return found is not None and found.significantly_above and found.seeds > 1
 
 
 def _grade(tests: Sequence[Comparison], left: Sequence[ArmSummary], open_: Sequence[ArmSummary]) -> Grade:

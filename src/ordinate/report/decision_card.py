@@ -91,7 +91,7 @@ def _heading(choice: Choice, kind: Metric) -> str:
 
 def _effect(choice: Choice, kind: Metric) -> str:
     if choice.next is None or choice.difference is None:
-        return "no significant difference to any other" if choice.grade == "undecided" else "not known"
+        return "not significantly better than any other" if choice.grade == "undecided" else "not known"
     amount = kind.format_effect(choice.difference, choice.interval, choice.relative)
     # with every seed by itself the best is better; over few seeds the interval may include no difference all the same
     wide = choice.next in choice.open and choice.interval is not None and choice.interval[0] < 0
@@ -110,7 +110,7 @@ def _how_sure(choice: Choice, kind: Metric) -> str:
     if choice.grade == "provisional":
         return _provisional(choice, on)
     if choice.most_seeds < 2:
-        return f"undecided: no significant difference on {on} with one seed; more may decide (--seeds 3)"
+        return f"undecided: no significant advantage on {on} with one seed; more may decide (--seeds 3)"
     if choice.seeds_needed is None:
         return f"undecided with {seeds} seeds and {on}; no number of seeds up to {MOST_SEEDS} is expected to decide"
     return f"undecided with {seeds} seeds and {on}; about {_more_seeds(choice)} would decide"

@@ -44,7 +44,8 @@ def _plot(ranked: Sequence[ArmSummary], level: str, title: str, kind: Metric) ->
                 "y": f"{ROW * (index + 0.5):.1f}",
                 "mark": (x(left), x(found.difference), x(right)),
                 "significant": found.significant,
-                "said": f"+{kind.format_difference(found.difference, found.interval)}"
+                "said": ("+" if found.difference >= 0 else "")
+                + kind.format_difference(found.difference, found.interval)
                 + ("" if found.significant else ", n.s."),
             }
         )

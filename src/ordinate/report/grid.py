@@ -179,7 +179,8 @@ def format_paired_difference(found: Comparison | None, kind: Metric) -> str:
     if found is None:
         return ""
     bounds = f" {kind.format_interval(found.interval)}" if found.interval else ""
-    return f"+{kind.format_value(found.difference)}{bounds}{' significant' if found.significant else ''}"
+    plus = "+" if found.difference >= 0 else ""
+    return f"{plus}{kind.format_value(found.difference)}{bounds}{' significant' if found.significant else ''}"
 
 
 def _with_bounds(level: LengthResult, kind: Metric) -> str:

@@ -68,17 +68,18 @@ def _unfinished(cells: Sequence[Cell]) -> list[str]:
 
 
 def _by_cell(finished: Sequence[tuple[Cell, Sequence[ArmSummary]]]) -> list[str]:
-    """State which entry wins in how many cells."""
-    firsts = [leader(found) for _, found in finished]
-    wins = Counter(first.label for first in firsts if first)
-    total, verb = len(finished), "wins" if any(winner(found) for _, found in finished) else "leads"
+    """State which entry wins in how many cells, and which leads with one seed only."""
+    firsts = [(leader(found), "wins" if winner(found) else "leads") for _, found in finished]
+    wins = Counter((first.label, verb) for first, verb in firsts if first)
+    total = len(finished)
     if not wins:
         return [f"No winner can be named in any of the {total} cells."]
-    listed = [f"“{label}” {verb} in {count}" for label, count in wins.most_common()]
+    listed = [f"“{label}” {verb} in {count}" for (label, verb), count in wins.most_common()]
     open_ = total - sum(wins.values())
     rest = f"; in {open_} none can be named" if open_ else ""
     said = f"Of {total} cells, {', '.join(listed)}{rest}."
-    return [said, "Which is best depends on the cell." if len(wins) > 1 else ""][: 1 + (len(wins) > 1)]
+    several = len({label for label, _ in wins}) > 1
+    return [said, *(["Which is best depends on the cell."] if several else [])]
 
 
 def _noun(cells: Sequence[Cell]) -> str:

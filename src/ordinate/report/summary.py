@@ -21,7 +21,8 @@ class ArmSummary:
         seeds: number of finished runs.
         levels: by multiple of the trained length.
         behind: paired comparison with the best at the trained length, on the same documents and seeds (positive
-            is worse); None for the best, and if the two share no seed.
+            is worse; it may be negative where the best has further seeds); None for the best, and if the two share
+            no seed.
         behind_longest: the same at the longest length, with the best there.
     """
 

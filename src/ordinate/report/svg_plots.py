@@ -44,9 +44,8 @@ def _forest(cell: Cell, entries: Sequence[ArmSummary], ends: Sequence[float]) ->
             rows.append({"label": label, "y": f"{y:.1f}", "mark": None, "state": "missing"})
             continue
         behind = entry.behind
-        state = (
-            "first" if entry is first else "best" if behind is None else "behind" if behind.significant else "open"
-        )
+        worse = behind is not None and behind.significantly_above
+        state = "first" if entry is first else "best" if behind is None else "behind" if worse else "open"
         left, right = _ends(entry.trained)
         mark = [f"{_forest_x(number, low, high):.1f}" for number in (left, entry.trained.value, right)]
         said = kind.sentence(entry.trained.value, entry.trained.interval)

@@ -60,10 +60,10 @@ def ranking_sentences(at: str, entries: Sequence[ArmSummary], kind: Metric, noun
             f"significantly better than every other {noun} on {same}{corrected}; the runner-up is {_name(nearest)}, "
             f"worse by {_gap(nearest, kind)}."
         ]
-    alike = [entry for entry in others if not (entry.behind and entry.behind.significant)]
+    alike = [entry for entry in others if not (entry.behind and entry.behind.significantly_above)]
     sentences = [
         f"{at}, no winner can be named: {_name(best)} has the {kind.best} value, {_said(best.trained, kind)}, but on "
-        f"{same} it does not differ significantly from {listed(_names(alike), 'or')}."
+        f"{same} it is not significantly better than {listed(_names(alike), 'or')}."
     ]
     ahead = [entry for entry in others if entry not in alike]
     if ahead:
@@ -147,11 +147,11 @@ def _ranking_beyond(entries: Sequence[ArmSummary], kind: Metric) -> list[str]:
     alike = [
         entry
         for entry in entries_at_longest(entries)
-        if entry is not best and not (entry.behind_longest and entry.behind_longest.significant)
+        if entry is not best and not (entry.behind_longest and entry.behind_longest.significantly_above)
     ]
     return [
-        f"There, {_name(best)} has the {kind.best} value, {_said(best.longest, kind)}, but does not differ "
-        f"significantly from {listed(_names(alike), 'or')}."
+        f"There, {_name(best)} has the {kind.best} value, {_said(best.longest, kind)}, but is not "
+        f"significantly better than {listed(_names(alike), 'or')}."
         if alike
         else f"There, only {_name(best)} has a value: {_said(best.longest, kind)}."
     ]
