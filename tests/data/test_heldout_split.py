@@ -37,6 +37,30 @@ def test_of_a_single_file_the_last_part_is_held_out():
     assert "last 10% of each file" in words
 
 
+def test_files_of_a_single_document_stay_in_training_where_another_has_several():
+    train, held, words = sides({"c.txt": 3, "one": 1, "two": 1, "three": 1})
+    assert [d.name for d in held] == ["c.txt#2"]
+    assert [d.name for d in train] == ["c.txt", "c.txt#1", "one", "two", "three"]
+    assert words == "the last documents of each file that has several: 1 of 6 documents"
+
+
+def test_a_large_file_that_the_hash_selects_is_not_held_out_as_a_whole():
+    # of these names the hash selects file11.py only
+    names = [f"file{number}.py" for number in range(8, 13)]
+    train, held, words = sides({name: 20 if name == "file11.py" else 1 for name in names})
+    assert {d.name for d in held} == {"file11.py#18", "file11.py#19"}
+    assert len(train) == 22
+    assert words == "the last documents of each file that has several: 2 of 24 documents"
+    _, held, words = sides(dict.fromkeys(names, 1))
+    assert {d.name for d in held} == {"file11.py"} and "by a hash" in words
+
+
+def test_the_share_is_said_where_files_have_few_documents():
+    _, held, words = sides({"b.txt": 2, "c.txt": 2, "one": 2})
+    assert len(held) == 3
+    assert "3 of 6 documents" in words
+
+
 def test_one_document_cannot_be_split():
     with pytest.raises(ValueError, match="at least two documents"):
         sides({"short.txt": 1})

@@ -16,7 +16,8 @@ def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsH
     """Return a predicate that selects the held-out documents, and its description.
 
     Whole files are held out, chosen by a hash of their names, so that no part of a held-out file is in the training
-    data. If that leaves one side empty, the last parts of each file are held out instead.
+    data. If those are none, or more than half of the text, the last documents of each file that has several are held
+    out instead, or the last file by name if none has.
 
     Args:
         sources: each file's name and its number of documents.
@@ -28,20 +29,27 @@ def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsH
     parts = dict(sources)
     need(0 < share < 1, "the held-out share must be between 0 and 1", f"got {share}", "0.1 is usual")
     chosen = {source for source in parts if _place(source) < share}
-    if chosen and len(chosen) < len(parts):
+    total = sum(parts.values())
+    if chosen and 2 * sum(parts[source] for source in chosen) <= total:
         return lambda document: document.source in chosen, f"{share:.0%} of the files, by a hash of their names"
     need(
-        sum(parts.values()) > 1,
+        total > 1,
         "a text needs at least two documents, one of them held out",
-        f"got {sum(parts.values())}",
+        f"got {total}",
         "give more text, or more files",
     )
-    first = {source: count - max(1, round(count * share)) for source, count in parts.items()}
-    if not any(first.values()):
-        # all files have one part only: hold out the last by name
+    ends = {source: max(1, round(count * share)) for source, count in parts.items() if count > 1}
+    if not ends:
         last = max(parts)
         return lambda document: document.source == last, "the last file by name"
-    return lambda document: document.part >= first[document.source], f"the last {share:.0%} of each file"
+    held = sum(ends.values())
+    # a file of one document stays in training, or next to nothing would be left of a folder of such files
+    return (
+        lambda document: document.part >= parts[document.source] - ends.get(document.source, 0),
+        f"the last {share:.0%} of each file"
+        if list(ends.values()) == [round(count * share) for count in parts.values()]
+        else f"the last documents of each file that has several: {held} of {total} documents",
+    )
 
 
 def held_out_documents(corpus: Corpus, share: float = HELD_OUT_SHARE) -> IsHeldOut:
