@@ -64,6 +64,14 @@ def test_characters_survive_splits_anywhere(tmp_path_factory, text, size):
     assert "".join(document.text for document in corpus.documents()) == text
 
 
+@pytest.mark.parametrize(("text", "encoding"), [("文" * 30_000, "utf-8"), ("text " * 20_000, "utf-16")])
+def test_documents_without_line_ends_have_their_size_in_bytes(tmp_path, text, encoding):
+    (tmp_path / "line.txt").write_bytes(text.encode(encoding))
+    parts = [document.text for document in Files(path=tmp_path / "line.txt", encoding=encoding).documents()]
+    assert "".join(parts) == text
+    assert 20 <= len(parts) <= 21
+
+
 def test_a_file_that_is_binary_late_is_skipped_entirely(tmp_path):
     (tmp_path / "late.txt").write_bytes(b"line\n" * 40_000 + b"\xff\xfe")
     (tmp_path / "good.txt").write_text("good")

@@ -183,7 +183,8 @@ def _pieces(file: Path, source: str, size: int, encoding: str) -> Iterator[Docum
             except UnicodeDecodeError as error:
                 raise UnicodeError(f"byte {seen + error.start} is invalid: {error.reason}") from None
             seen += len(raw)
-            end = rest.rfind("\n") + 1 or (len(rest) if len(rest) >= size else 0)
+            # without a line end the piece ends where it has its size, in bytes: the last character that is complete
+            end = rest.rfind("\n") + 1 or len(rest)
             if end and len(raw) == size:
                 yield Document(source, part, rest[:end])
                 part, rest = part + 1, rest[end:]
