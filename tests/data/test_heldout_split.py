@@ -51,8 +51,17 @@ def test_a_large_file_that_the_hash_selects_is_not_held_out_as_a_whole():
     assert {d.name for d in held} == {"file11.py#18", "file11.py#19"}
     assert len(train) == 22
     assert words == "the last documents of each file that has several: 2 of 24 documents"
-    _, held, words = sides(dict.fromkeys(names, 1))
-    assert {d.name for d in held} == {"file11.py"} and "by a hash" in words
+
+
+@pytest.mark.parametrize("first", [8, 12])
+def test_at_least_two_documents_are_held_out_where_there_are_enough(first):
+    # of 8 to 13 the hash selects file11.py only, of 12 to 17 none
+    names = [f"file{number}.py" for number in range(first, first + 6)]
+    train, held, words = sides(dict.fromkeys(names, 1))
+    assert len(held) == 2 and len(train) == 4
+    assert words == "2 of 6 files, by a hash of their names"
+    _, two, _ = sides(dict.fromkeys(names[:3], 1))
+    assert len(two) == 1
 
 
 def test_the_share_is_said_where_files_have_few_documents():

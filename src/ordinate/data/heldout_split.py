@@ -1,7 +1,7 @@
 """The held-out split of documents."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ordinate.core.checks import need
 from ordinate.core.seeds import derive_seed
@@ -16,8 +16,9 @@ def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsH
     """Return a predicate that selects the held-out documents, and its description.
 
     Whole files are held out, chosen by a hash of their names, so that no part of a held-out file is in the training
-    data. If those are none, or more than half of the text, the last documents of each file that has several are held
-    out instead, or the last file by name if none has.
+    data; two of them where one would be a single document, which gives no interval. If those are none, or more than
+    half of the text, the last documents of each file that has several are held out instead, or the last file by name
+    if none has.
 
     Args:
         sources: each file's name and its number of documents.
@@ -28,10 +29,10 @@ def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsH
     """
     parts = dict(sources)
     need(0 < share < 1, "the held-out share must be between 0 and 1", f"got {share}", "0.1 is usual")
-    chosen = {source for source in parts if _place(source) < share}
     total = sum(parts.values())
+    chosen, said = _chosen_files(parts, share)
     if chosen and 2 * sum(parts[source] for source in chosen) <= total:
-        return lambda document: document.source in chosen, f"{share:.0%} of the files, by a hash of their names"
+        return lambda document: document.source in chosen, f"{said}, by a hash of their names"
     need(
         total > 1,
         "a text needs at least two documents, one of them held out",
@@ -50,6 +51,19 @@ def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsH
         if list(ends.values()) == [round(count * share) for count in parts.values()]
         else f"the last documents of each file that has several: {held} of {total} documents",
     )
+
+
+def _chosen_files(parts: Mapping[str, int], share: float) -> tuple[set[str], str]:
+    """Return the files whose hash is below the share, and how many that are, in words.
+
+    Where they are a single document, or none though no file could be divided, the first two by their hash.
+    """
+    order = sorted(parts, key=_place)
+    chosen, two = {source for source in order if _place(source) < share}, set(order[:2])
+    too_few = sum(parts[source] for source in chosen) == 1 or not (chosen or any(count > 1 for count in parts.values()))
+    if too_few and 2 * sum(parts[source] for source in two) <= sum(parts.values()):
+        return two, f"2 of {len(parts)} files"
+    return chosen, f"{share:.0%} of the files"
 
 
 def held_out_documents(corpus: Corpus, share: float = HELD_OUT_SHARE) -> IsHeldOut:

@@ -11,6 +11,7 @@ from ordinate.data.token_store import TokenStore, prepare_tokens
 from ordinate.data.tokenizer import make_tokenizer
 from ordinate.study.initial_model import base_tokenizer
 from ordinate.study.plan import Plan
+from ordinate.study.tuning_split import split_tokens
 
 # vocabulary size assumed for shape checks before a tokenizer is fitted
 BYTE_VOCABULARY = 256
@@ -41,10 +42,31 @@ def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
         f"{plan.text} has {len(store.train)}",
         "give more text, or a smaller --length",
     )
+    aside = len(split_tokens(store.train, plan, tuning=True)) if plan.tune_lr else plan.length + 1
+    need(
+        aside > plan.length,
+        f"the tenth of the training text on which learning rates are tuned must have at least {plan.length + 1} tokens",
+        f"that of {plan.text} has {aside}",
+        "give more text, or a smaller --length",
+    )
     need(
         bool(segments(store, min(plan.eval_length_multiples) * plan.length, 1)),
         f"some held-out document must have at least {min(plan.eval_length_multiples) * plan.length + 1} tokens",
         f"no document of {plan.text} does",
         "give more or longer files, or a smaller --length",
     )
+    if only := _only_document(store, plan):
+        on_progress(Progress(stage="reading", message=only))
     return store
+
+
+def _only_document(store: TokenStore, plan: Plan) -> str:
+    """Say that the evaluation will have a single document, on which no interval can be based; empty if it has more."""
+    lengths = [times * plan.length for times in sorted(plan.eval_length_multiples, reverse=True)]
+    length, found = next((length, found) for length in lengths if (found := segments(store, length, 2)))
+    if len({segment.name for segment in found}) > 1:
+        return ""
+    return (
+        f"only one held-out document, {found[0].name}, has {length + 1} tokens: no interval and no winner can be "
+        "given; give more files, or smaller --length or --eval-length-multiples"
+    )
