@@ -23,9 +23,9 @@ REFERENCE = Run(label="", scheme="none", mixer="softmax", seed=0)
 class ModelSizing:
     """Sizes the models of a plan's runs; the model of each distinct shape is built only once.
 
-    With `match="params"` the feed-forward width is adjusted until the model has as many trainable parameters as
-    the one with softmax attention and without positions. Only parameters that training can reach are counted: of a
-    table of position embeddings, the rows within the training length.
+    With `match="params"` the feed-forward width is adjusted until the model has as many parameters as the one with
+    softmax attention and without positions. Of a table of position embeddings only the rows within the training length
+    are counted; constants, such as the random directions of performer, are.
 
     Args:
         plan: sizes, data and matching. Its schemes and mixers are not read, only those of the runs.
@@ -55,7 +55,7 @@ class ModelSizing:
         return with_token_embeddings(_shape(self.plan, run, self._sizes, longest, hidden), self.plan)
 
     def _matched_width(self, run: Run) -> int:
-        """Feed-forward width with which the model has as many trainable parameters as the reference."""
+        """Feed-forward width with which the model has as many parameters as the reference."""
         trained = self._sizes.training_length
         target, narrowest = self._count(REFERENCE, trained, None), self._count(run, trained, 1)
         # the count is linear in the feed-forward width, and a column has as many parameters in every run
