@@ -49,6 +49,17 @@ def test_several_seeds_are_significant(write, result):
     assert "over seeds)" not in text
 
 
+def test_the_p_value_is_the_largest_not_that_of_the_next_best(write, result):
+    # alibi is the next best, and differs by the same amount with each seed; none varies
+    levels = {"rope": (2.0, 2.0, 2.0), "alibi": (2.1, 2.1, 2.1), "none": (2.9, 3.0, 3.1)}
+    runs = [result(label, seed, level=level) for label, own in levels.items() for seed, level in enumerate(own)]
+    folder = write(runs, schemes=tuple(levels), seeds=3)
+    near = decided(folder)[0].choices[0]
+    tests = {entry.label: entry.behind for entry in summarise(load_study(folder))}
+    assert (near.grade, near.next) == ("significant", "alibi")
+    assert near.p == tests["none"].adjusted > 5 * tests["alibi"].adjusted
+
+
 def test_what_is_not_excluded_is_named_with_the_seeds_that_would_decide(write, result):
     runs = [
         result(label, seed, level=level + luck)

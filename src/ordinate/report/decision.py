@@ -39,7 +39,7 @@ class Choice:
         difference: how much worse that one is, in the unit of the metric; None if there is none.
         interval: its 95 % interval, not corrected for other comparisons.
         relative: the difference as a share of that one's value.
-        p: its p-value after correction.
+        p: the largest p-value after correction of those that are excluded: how sure it is that all of them are worse.
         documents: number of documents compared.
         seeds: smallest number of seeds compared.
         most_seeds: largest number of seeds compared.
@@ -166,7 +166,7 @@ def _choice(ranked: Sequence[ArmSummary], level: str, best: LengthResult) -> Cho
         difference=nearest.difference if nearest else None,
         interval=nearest.interval if nearest else None,
         relative=nearest.difference / value if nearest and value else None,
-        p=nearest.adjusted if nearest else None,
+        p=max((found.adjusted for _, found in excluded), default=None),
         documents=max((found.documents for found in tests), default=0),
         seeds=min(seeds),
         most_seeds=max(seeds),
