@@ -58,7 +58,7 @@ def test_at_least_two_documents_are_held_out_where_there_are_enough(first):
     # of 8 to 13 the hash selects file11.py only, of 12 to 17 none
     names = [f"file{number}.py" for number in range(first, first + 6)]
     train, held, words = sides(dict.fromkeys(names, 1))
-    assert len(held) == 2 and len(train) == 4
+    assert (len(held), len(train)) == (2, 4)
     assert words == "2 of 6 files, by a hash of their names"
     _, two, _ = sides(dict.fromkeys(names[:3], 1))
     assert len(two) == 1

@@ -60,7 +60,8 @@ def _chosen_files(parts: Mapping[str, int], share: float) -> tuple[set[str], str
     """
     order = sorted(parts, key=_place)
     chosen, two = {source for source in order if _place(source) < share}, set(order[:2])
-    too_few = sum(parts[source] for source in chosen) == 1 or not (chosen or any(count > 1 for count in parts.values()))
+    undivided = max(parts.values(), default=0) < 2
+    too_few = sum(parts[source] for source in chosen) == 1 or (undivided and not chosen)
     if too_few and 2 * sum(parts[source] for source in two) <= sum(parts.values()):
         return two, f"2 of {len(parts)} files"
     return chosen, f"{share:.0%} of the files"

@@ -24,8 +24,8 @@ class ModelSizing:
     """Sizes the models of a plan's runs; the model of each distinct shape is built only once.
 
     With `match="params"` the feed-forward width is adjusted until the model has as many parameters as the one with
-    softmax attention and without positions. Of a table of position embeddings only the rows within the training length
-    are counted; constants, such as the random directions of performer, are.
+    softmax attention and without positions. Of a table of position embeddings only the rows within the training
+    length are counted; constants, such as the random directions of performer, are.
 
     Args:
         plan: sizes, data and matching. Its schemes and mixers are not read, only those of the runs.

@@ -45,7 +45,7 @@ def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
     aside = len(split_tokens(store.train, plan, tuning=True)) if plan.tune_lr else plan.length + 1
     need(
         aside > plan.length,
-        f"the tenth of the training text on which learning rates are tuned must have at least {plan.length + 1} tokens",
+        f"the tenth of the training text that tunes learning rates must have at least {plan.length + 1} tokens",
         f"that of {plan.text} has {aside}",
         "give more text, or a smaller --length",
     )
@@ -61,7 +61,7 @@ def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
 
 
 def _only_document(store: TokenStore, plan: Plan) -> str:
-    """Say that the evaluation will have a single document, on which no interval can be based; empty if it has more."""
+    """Say that the evaluation has a single document, on which no interval can be based; empty if it has more."""
     lengths = [times * plan.length for times in sorted(plan.eval_length_multiples, reverse=True)]
     length, found = next((length, found) for length in lengths if (found := segments(store, length, 2)))
     if len({segment.name for segment in found}) > 1:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ordinate.ops.stats.bootstrap import LEVEL, student_quantile
 
-
 # fewest texts whose pairs tell how much a share varies between texts
 FEWEST = 16
 
@@ -118,9 +117,9 @@ def ratio_over_pairs(
         v_2 = mean r_ij^2,    v_1 = n / (n - 4) mean over i and j != l of r_ij r_il, at least 0
 
     t and z are the quantiles of Student's distribution of n - 1 degrees and of the normal one. A bootstrap would draw
-    texts twice, and duplicates look like an effect of position; the jackknife counts v_2 twice. Of fewer than 16 texts
-    the interval is that of the jackknife all the same: v_1 is then too uncertain, and with 3 texts this interval would
-    hold the share in 60 % of cases.
+    texts twice, and duplicates look like an effect of position; the jackknife counts v_2 twice. Of fewer than 16
+    texts the interval is that of the jackknife all the same: v_1 is then too uncertain, and with 3 texts this
+    interval would hold the share in 60 % of cases.
 
     Args:
         part: k, symmetric; the diagonal is not used.
@@ -149,7 +148,9 @@ def ratio_over_pairs(
     return ShareEstimate(value, value - half, value + half)
 
 
-def _jackknife_half_width(part: Float[Tensor, "texts texts"], whole: Float[Tensor, "texts texts"], level: float) -> float:
+def _jackknife_half_width(
+    part: Float[Tensor, "texts texts"], whole: Float[Tensor, "texts texts"], level: float
+) -> float:
     """Half the width of the jackknife interval of a ratio of sums over pairs, whose diagonals are 0."""
     count = len(part)
     # without a text its row and its column are missing
