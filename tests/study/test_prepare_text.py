@@ -39,8 +39,6 @@ def test_nothing_is_said_of_two(text, tmp_path):
 
 def test_a_tuning_split_shorter_than_a_sequence_is_refused(text, tmp_path):
     plan = text([4] * 6).model_copy(update={"tune_lr": (0.001, 0.002), "eval_length_multiples": (1,)})
-    message = (
-        "the tenth of the training text that tunes learning rates must have at least 17 tokens; .* has 16;"
-    )
+    message = "the tenth of the training text that tunes learning rates must have at least 17 tokens; .* has 16;"
     with pytest.raises(ValueError, match=message):
         prepare_text(plan, tmp_path / "data", lambda event: None)
