@@ -45,3 +45,17 @@ def test_a_negative_difference_has_one_sign(study):
     entries = summarise(study)
     assert difference_plots(entries, study.metric)[0]["rows"][0]["said"].startswith("-0.098 [-0.102, -0.093]")
     assert format_paired_difference(entries[1].behind, study.metric) == "-0.098 [-0.102, -0.093] significant"
+
+
+def test_one_more_seed_is_asked_for_not_those_that_would_show_the_opposite(write, result):
+    # the third seed of rope makes it the best; on the two common ones alibi is better by the same amount
+    levels = {"rope": (2.6, 2.6, 1.9), "alibi": (2.5, 2.5)}
+    runs = [result(label, seed, level=level) for label, own in levels.items() for seed, level in enumerate(own)]
+    study = load_study(write(runs, schemes=tuple(levels), seeds=3))
+    entries = summarise(study)
+    assert [entry.label for entry in entries] == ["rope", "alibi"]
+    near = decide(study, entries).choices[0]
+    assert (near.labels, near.seeds, near.seeds_needed) == (("rope", "alibi"), 2, 3)
+    card = " ".join(DecisionCard.of(study, decide(study, entries)).lines(10_000))
+    assert "undecided with 2 seeds and 40 documents; about 1 more seed would decide" in card
+    assert "If the true differences equal the observed ones" not in " ".join(findings(study, entries))

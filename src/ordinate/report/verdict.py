@@ -85,7 +85,7 @@ def _gap(entry: ArmSummary, kind: Metric) -> str:
 
 def _more(alike: Sequence[ArmSummary]) -> list[str]:
     """State how many seeds would make the open differences significant."""
-    open_ = [entry for entry in alike if entry.seeds > 1 and entry.behind]
+    open_ = [entry for entry in alike if entry.seeds > 1 and entry.behind and entry.behind.difference > 0]
     needed = {entry.label: entry.behind.seeds_needed for entry in open_ if entry.behind}
     decided = {label: seeds for label, seeds in needed.items() if seeds}
     sentences = []
