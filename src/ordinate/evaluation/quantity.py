@@ -65,7 +65,9 @@ class CrossEntropy(Quantity):
         return amounts, np.array([document[self.size] for document in row["documents"]], float)
 
     def interval(self, amounts: Floats, sizes: Floats) -> Interval | None:
-        return estimate_ratio(amounts, sizes).interval
+        found = estimate_ratio(amounts, sizes).interval
+        # no cross-entropy is below 0, which the interval of few documents may be
+        return found and (max(0.0, found[0]), found[1])
 
 
 @dataclass(frozen=True)
