@@ -188,9 +188,13 @@ def _grade(tests: Sequence[Comparison], left: Sequence[ArmSummary], open_: Seque
 
 
 def _seeds_needed(open_: Sequence[Comparison | None]) -> int | None:
-    # where the other is better on the common seeds, the best has more of them: one more of the other comes first
-    needed = [found and (found.seeds_needed if found.difference > 0 else found.seeds + 1) for found in open_]
+    needed = [_seeds_for(found) if found else None for found in open_]
     return max((count for count in needed if count), default=None) if needed and all(needed) else None
+
+
+def _seeds_for(found: Comparison) -> int | None:
+    """Seeds needed for one comparison; where the other is better on the common ones, first one more of the other."""
+    return found.seeds_needed if found.difference > 0 else found.seeds + 1
 
 
 def _answer(entries: Sequence[ArmSummary], choices: Sequence[Choice], kind: Metric) -> str:
