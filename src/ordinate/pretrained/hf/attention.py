@@ -19,9 +19,9 @@ from ordinate.schemes.none import NoPosition
 _UNREAD = frozenset(
     {
         "cache", "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "cu_seqlens", "deterministic",
-        "hidden_states", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
-        "output_router_logits", "past_key_values", "position_embeddings", "position_ids", "return_dict", "seq_idx",
-        "use_cache",
+        "grid_thw", "hidden_states", "logits_to_keep", "max_length_k", "max_length_q", "num_items_in_batch",
+        "output_hidden_states", "output_router_logits", "past_key_values", "position_embeddings", "position_ids",
+        "return_dict", "seq_idx", "use_cache",
     }
 )  # fmt: skip
 
@@ -146,7 +146,7 @@ def _placed(module: nn.Module, q: Tensor, k: Tensor, mask: Tensor | None, settin
     added = settings.position_bias
     if mask is not None:
         if mask.dtype == torch.bool:
-            mask = torch.where(mask, 0.0, torch.finfo(q.dtype).min).to(q.dtype)
+            mask = q.new_zeros(mask.shape).masked_fill(~mask, torch.finfo(q.dtype).min)
         added = mask[..., :keys] if added is None else added + mask[..., :keys]
     return NoPosition().at(where) if added is None else _biased(added, where)
 

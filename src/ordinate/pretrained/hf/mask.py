@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.core.geometry import Geometry
 from ordinate.schemes._scheme import Placed
@@ -16,6 +17,17 @@ _METADATA = frozenset(
     getattr(Tensor, name).__get__
     for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "grad_fn", "layout", "is_nested")
 ) | {Tensor.size, Tensor.dim, Tensor.__len__}
+# functions with floating-point results that read a boolean mask as one
+_SELECTIONS = frozenset(
+    {
+        torch.where,
+        Tensor.where,
+        torch.masked_fill,
+        Tensor.masked_fill,
+        Tensor.masked_fill_,
+        scaled_dot_product_attention,
+    }
+)
 
 
 class StructuredMask(Tensor):
@@ -55,6 +67,28 @@ class StructuredMask(Tensor):
         return f"StructuredMask({self.at.where})"
 
 
+class DenseMask(Tensor):
+    """A boolean mask (batch, 1, queries, keys), True at visible pairs, that only selects.
+
+    Layers with attention code of their own add a mask to their scores, as the additive one of `eager`. This one would
+    add 1 at visible pairs and hide none, without an error.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        """Compute on the boolean tensor; refuse to use its values as numbers."""
+        with torch._C.DisableTorchFunctionSubclass():
+            came = func(*args, **(kwargs or {}))
+        if not isinstance(came, Tensor):
+            return came
+        if came.is_floating_point() and func not in _SELECTIONS:
+            raise ValueError(
+                f"dense masks of attn_implementation='ordinate' are boolean, True at visible pairs; this model calls "
+                f"{getattr(func, '__name__', func)} on one as if it held numbers; use attn_implementation='eager'"
+            )
+        return came.as_subclass(cls if came.dtype == torch.bool else Tensor)
+
+
 @dataclass(frozen=True)
 class _Pattern:
     """Structure of a transformers mask function.
@@ -85,18 +119,21 @@ def create_mask(
         given: remaining arguments: offsets, padding mask, device.
 
     Returns:
-        A `StructuredMask`; a dense boolean tensor where the mask function is not recognised, and under torch.compile.
+        A `StructuredMask`; a `DenseMask` where the mask function is not recognised; a plain boolean tensor under
+        torch.compile.
     """
     from transformers.masking_utils import sdpa_mask
 
-    found = None if torch.compiler.is_compiling() else _pattern(mask_function)
+    compiling = torch.compiler.is_compiling()
+    found = None if compiling else _pattern(mask_function)
     where = None if found is None else _geometry(found, q_length, kv_length, given)
     if where is not None:
         return StructuredMask.of(where, batch_size, kv_length)
     sizes = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "mask_function": mask_function}
     given = given | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     # sdpa_mask returns None only if one of the two skips is allowed
-    return cast(Tensor, sdpa_mask(**sizes, **given))
+    dense = cast(Tensor, sdpa_mask(**sizes, **given))
+    return dense if compiling else dense.as_subclass(DenseMask)
 
 
 def _geometry(found: _Pattern, queries: int, keys: int, given: dict[str, Any]) -> Geometry | None:
@@ -104,8 +141,9 @@ def _geometry(found: _Pattern, queries: int, keys: int, given: dict[str, Any]) -
     real, first = given.get("attention_mask"), int(given.get("kv_offset", 0))
     start = int(given.get("q_offset", 0)) - first
     one_sided = found.window is not None and not found.causal
-    packed = found.documents
-    if start < 0 or one_sided or (packed is not None and (real is not None or start or queries != keys)):
+    # the window of a model without windowed layers may be 0 (Qwen2-MoE): its mask is made, and not used
+    empty, packed = found.window == 0, found.documents
+    if start < 0 or one_sided or empty or (packed is not None and (real is not None or start or queries != keys)):
         return None
     # unused slots of a static cache lie after every query
     seen = min(keys, start + queries) if found.causal else keys
