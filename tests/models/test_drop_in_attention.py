@@ -203,6 +203,41 @@ def test_a_causal_mask_leaves_the_fast_backends(monkeypatch):
     assert all(at.where.is_plain_causal and at.where.consecutive for at in seen)
 
 
+def test_t5_knows_a_causal_mask_by_what_it_hides():
+    """Beyond 8 tokens its buckets differ with and without causality."""
+    module = drawn(DropInAttention(16, 4, batch_first=True, scheme="t5", dtype=torch.float64))
+    x, padding = torch.randn(2, 40, 16).double(), torch.arange(40) >= torch.tensor([[40], [33]])
+    causal = torch.ones(40, 40, dtype=torch.bool).triu(1)
+    merged = (causal | padding[:, None]).repeat_interleave(4, 0)
+    numbers = torch.zeros(merged.shape).double().masked_fill(merged, float("-inf"))
+    expected, _ = module(x, x, x, key_padding_mask=padding, is_causal=True)
+    for mask in (merged, numbers):
+        assert torch.allclose(module(x, x, x, attn_mask=mask)[0], expected, atol=1e-12)
+    # what hides some later keys only is not causal
+    expected, _ = module(x, x, x, key_padding_mask=padding)
+    given = padding[:, None].expand(2, 40, 40).repeat_interleave(4, 0)
+    assert torch.allclose(module(x, x, x, attn_mask=given)[0], expected, atol=1e-12)
+    # nor is what hides nothing, of a single key, beside which a key of zeros shows the bias
+    options = {"batch_first": True, "add_zero_attn": True, "dtype": torch.float64}
+    module = drawn(DropInAttention(16, 4, scheme="t5", **options))
+    expected, _ = module(x, x[:, :1], x[:, :1])
+    assert torch.allclose(module(x, x[:, :1], x[:, :1], attn_mask=torch.zeros(40, 1))[0], expected, atol=1e-12)
+
+
+def test_cope_which_counts_visible_keys_refuses_masks_that_it_cannot_read():
+    module = drawn(DropInAttention(16, 4, batch_first=True, scheme="rope/cope", dtype=torch.float64))
+    x = torch.randn(2, 5, 16).double()
+    later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    expected, _ = module(x, x, x, is_causal=True)
+    assert torch.equal(module(x, x, x, attn_mask=later)[0], expected)
+    assert torch.equal(module(x[:, :1], x[:, :1], x[:, :1], attn_mask=later[:1, :1])[0], module(*(x[:, :1],) * 3)[0])
+    for mask in (later.expand(8, 5, 5), later.triu(2), torch.zeros(5, 5)):
+        with pytest.raises(
+            ValueError, match=r"counts the keys that a query sees, .*; got one as a tensor; give is_causal="
+        ):
+            module(x, x, x, attn_mask=mask)
+
+
 def test_dropout_acts_in_training_only():
     module = drawn(DropInAttention(WIDTH, HEADS, 0.5, scheme="rope"))
     x = torch.randn(QUERIES, 1, WIDTH)

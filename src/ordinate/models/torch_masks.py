@@ -34,7 +34,7 @@ class AttentionMask:
     """Which keys a query may attend to, and what is added to the scores.
 
     Args:
-        is_causal: whether query i attends to the keys 0 .. i only.
+        is_causal: whether query i attends to none but the keys 0 .. i.
         hidden_keys: key padding mask, True at keys that no query attends to; None: no key is padding.
         added: a number for each score, -inf at hidden pairs; None: none.
     """
@@ -50,7 +50,8 @@ class AttentionMask:
         """Read the masks of PyTorch: True, or -inf, hides a key.
 
         On a CPU a causal mask and a floating-point padding mask are recognised by their values, so that no queries x
-        keys tensor is needed. Elsewhere reading values would wait for the device.
+        keys tensor is needed; and a mask that hides all later keys, among others, is known as causal to the scheme.
+        Elsewhere reading values would wait for the device.
 
         Args:
             attn_mask: (queries, keys) or (batch * heads, queries, keys), boolean or added to the scores.
@@ -72,8 +73,11 @@ class AttentionMask:
                 "got another mask",
                 "leave is_causal out, or attn_mask",
             )
-            is_causal = is_causal or bool(plain)
-            if not is_causal:
+            if plain:
+                # of a single key it hides nothing
+                is_causal = is_causal or sizes.keys > 1
+            elif not is_causal:
+                is_causal = _hides_later(attn_mask, sizes)
                 added = _as_bias(attn_mask).expand(-1, sizes.queries, sizes.keys)
                 added = added[None] if attn_mask.ndim == 2 else added.unflatten(0, (sizes.batch, sizes.heads))
         if key_padding_mask is not None:
@@ -137,6 +141,15 @@ def _is_causal(mask: Tensor, sizes: AttentionSizes) -> bool | None:
     if mask.dtype == torch.bool:
         return bool((mask == hidden).all())
     return bool((mask == torch.zeros(hidden.shape, device=mask.device).masked_fill(hidden, float("-inf"))).all())
+
+
+def _hides_later(mask: Tensor, sizes: AttentionSizes) -> bool:
+    """Whether a mask is known to hide, among others, all later keys; of a single key none is later."""
+    if sizes.keys == 1 or not _readable(mask):
+        return False
+    hidden = mask if mask.dtype == torch.bool else mask == float("-inf")
+    later = torch.ones(sizes.queries, sizes.keys, dtype=torch.bool, device=mask.device).triu(1)
+    return bool((hidden | ~later).all())
 
 
 def _hidden(mask: Tensor) -> Tensor | None:

@@ -75,13 +75,20 @@ def place_with_bias(scheme: Scheme, where: Geometry, added: Bias) -> Placed:
         added: the bias (b or 1, heads or 1, queries, keys); -inf hides a pair.
 
     Raises:
-        ValueError: a bias for other numbers of queries and keys.
+        ValueError: a bias for other numbers of queries and keys; a scheme that reads the mask, which does not see the
+            keys that a tensor hides.
     """
     need(
         tuple(added.shape[2:]) == where.shape,
         "an added bias needs a number for each pair",
         lambda: f"got {tuple(added.shape)} for {where.shape[0]} queries and {where.shape[1]} keys",
         "expand it",
+    )
+    need(
+        not scheme.reads_mask,
+        f"{type(scheme).__name__} counts the keys that a query sees, so its mask must be known by its structure",
+        "got one as a tensor",
+        "give is_causal=True, and a boolean key_padding_mask, in its place",
     )
     # the positions may be consecutive, but the sum is no function of the offset
     at = scheme.at(changed(where, consecutive=False))

@@ -60,6 +60,7 @@ class Composition(Scheme):
         )
         self.integer_positions = any(part.integer_positions for part in parts)
         self.per_layer = any(part.per_layer for part in parts)
+        self.reads_mask = any(part.reads_mask for part in parts)
         self.shift_invariant = all(depends_on_offsets(part) and "remap_positions" not in part.hooks for part in parts)
         # torch.compile cannot trace `min` with a default
         lengths = [part.max_length for part in parts if part.max_length is not None]

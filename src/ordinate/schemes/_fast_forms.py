@@ -53,6 +53,8 @@ class FastForms(Rebuilt):
     """Distance from which on the bias of either side is the same number for all keys [tokens]; None: not known."""
     shift_invariant: bool
     """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
+    reads_mask: bool = False
+    """Whether scores depend on which keys are visible (`where.visible`); a mask given as a tensor is then refused."""
     _overridden: Mapping[str, frozenset[str]] = {form: frozenset() for form in FORMS}
 
     def __init__(self) -> None:

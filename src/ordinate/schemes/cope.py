@@ -51,6 +51,7 @@ class Cope(Scheme):
     """
 
     per_layer = True
+    reads_mask = True
     shift_invariant = True
     citation = """@article{golovneva2024contextual,
   title = {Contextual Position Encoding: Learning to Count What's Important},
