@@ -53,15 +53,14 @@ class AttentionArguments:
     @classmethod
     def of(cls, given: dict[str, Any]) -> "AttentionArguments":
         """Select the known arguments; refuse unknown ones that are not None."""
-        names = {field.name for field in fields(cls)}
-        others = sorted(key for key, value in given.items() if key not in names | _UNREAD and value is not None)
+        others = sorted(key for key, value in given.items() if key not in _READ | _UNREAD and value is not None)
         need(
             not others,
             "every keyword argument of the attention function must be supported",
             f"got {', '.join(others)}, which attn_implementation='ordinate' does not support",
             "use attn_implementation='sdpa' or 'eager'",
         )
-        settings = cls(**{key: value for key, value in given.items() if key in names})
+        settings = cls(**{key: value for key, value in given.items() if key in _READ})
         need(
             not settings.output_attentions,
             "attention weights are not materialised",
@@ -69,6 +68,10 @@ class AttentionArguments:
             "switch to eager: model.set_attn_implementation('eager')",
         )
         return settings
+
+
+# torch.compile cannot trace `fields`
+_READ = frozenset(field.name for field in fields(AttentionArguments))
 
 
 class ExplicitBias(Scheme):

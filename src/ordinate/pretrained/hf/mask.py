@@ -12,11 +12,16 @@ from ordinate.core.geometry import Geometry
 from ordinate.schemes._scheme import Placed
 from ordinate.schemes.none import NoPosition
 
-# attributes that can be read without the mask's values; every other operation would read memory that holds no mask
+# attributes that can be read without the mask's values, some by torch.compile only; every other operation would read
+# memory that holds no mask
+_PROPERTIES = (
+    "shape dtype device ndim requires_grad is_leaf grad_fn layout is_nested is_sparse is_quantized is_mkldnn"
+)
+_METHODS = "size dim __len__ stride storage_offset untyped_storage is_conj is_neg _is_view"
 _METADATA = frozenset(
-    getattr(Tensor, name).__get__
-    for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "grad_fn", "layout", "is_nested")
-) | {Tensor.size, Tensor.dim, Tensor.__len__}
+    [getattr(Tensor, name).__get__ for name in (*_PROPERTIES.split(), "grad", "_base")]
+    + [getattr(Tensor, name) for name in _METHODS.split()]
+)
 # functions with floating-point results that read a boolean mask as one
 _SELECTIONS = frozenset(
     {
@@ -77,16 +82,15 @@ class DenseMask(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Compute on the boolean tensor; refuse to use its values as numbers."""
-        with torch._C.DisableTorchFunctionSubclass():
-            came = func(*args, **(kwargs or {}))
-        if not isinstance(came, Tensor):
+        came = super().__torch_function__(func, types, args, kwargs or {})
+        if func in _METADATA or not isinstance(came, Tensor) or came.dtype == torch.bool:
             return came
         if came.is_floating_point() and func not in _SELECTIONS:
             raise ValueError(
                 f"dense masks of attn_implementation='ordinate' are boolean, True at visible pairs; this model calls "
                 f"{getattr(func, '__name__', func)} on one as if it held numbers; use attn_implementation='eager'"
             )
-        return came.as_subclass(cls if came.dtype == torch.bool else Tensor)
+        return came.as_subclass(Tensor)
 
 
 @dataclass(frozen=True)
@@ -126,14 +130,16 @@ def create_mask(
 
     compiling = torch.compiler.is_compiling()
     found = None if compiling else _pattern(mask_function)
-    where = None if found is None else _geometry(found, q_length, kv_length, given)
+    # `generate` decodes from a static cache in a compiled forward pass, whose mask it makes before: dense
+    static = found is not None and found.causal and q_length == 1 and not given.get("allow_is_causal_skip", True)
+    where = None if found is None or static else _geometry(found, q_length, kv_length, given)
     if where is not None:
         return StructuredMask.of(where, batch_size, kv_length)
     sizes = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "mask_function": mask_function}
     given = given | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     # sdpa_mask returns None only if one of the two skips is allowed
     dense = cast(Tensor, sdpa_mask(**sizes, **given))
-    return dense if compiling else dense.as_subclass(DenseMask)
+    return dense if compiling or static else dense.as_subclass(DenseMask)
 
 
 def _geometry(found: _Pattern, queries: int, keys: int, given: dict[str, Any]) -> Geometry | None:
