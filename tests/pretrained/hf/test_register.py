@@ -273,7 +273,17 @@ def test_a_user_mask_function_gives_a_dense_mask(models):
 def test_a_structured_mask_has_no_values():
     mask = StructuredMask.of(Geometry.causal(3), 2, 3)
     assert (mask.shape, mask.ndim, mask.dtype, mask.device.type) == ((2, 1, 3, 3), 4, torch.bool, "cpu")
-    for ask in (lambda: mask[:, :, :2], lambda: ~mask, lambda: mask + 1.0, lambda: torch.zeros(3, 3) + mask):
+    for same in (mask.to("cpu"), mask.to(torch.device("cpu"), non_blocking=True), mask.to(device="cpu")):
+        assert same is mask
+    for ask in (
+        lambda: mask[:, :, :2],
+        lambda: ~mask,
+        lambda: mask + 1.0,
+        lambda: torch.zeros(3, 3) + mask,
+        lambda: mask.to(torch.float32),
+        lambda: mask.to(dtype=torch.float32),
+        lambda: mask.to("cpu", torch.float32),
+    ):
         with pytest.raises(
             ValueError,
             match=r"structured and hold no values; this model calls .*; use attn_implementation='sdpa' or 'eager'",
@@ -292,6 +302,11 @@ def test_unsupported_requests_are_refused(models):
         ValueError, match=r"attention weights are not materialised; .*model.set_attn_implementation\('eager'"
     ):
         hf.attention.attention_forward(layer, q, q, q, None, output_attentions=True)
+    # a config may say so before the switch; transformers would then return no weights, without an error
+    asking = torch.nn.Module()
+    asking.config = transformers.LlamaConfig(output_attentions=True)
+    with pytest.raises(ValueError, match="attention weights are not materialised; got output_attentions=True"):
+        hf.attention.attention_forward(asking, q, q, q, None)
     with pytest.raises(
         ValueError, match="every keyword argument of the attention function must be supported; got indices, which"
     ):

@@ -60,14 +60,7 @@ class AttentionArguments:
             f"got {', '.join(others)}, which attn_implementation='ordinate' does not support",
             "use attn_implementation='sdpa' or 'eager'",
         )
-        settings = cls(**{key: value for key, value in given.items() if key in _READ})
-        need(
-            not settings.output_attentions,
-            "attention weights are not materialised",
-            "got output_attentions=True",
-            "switch to eager: model.set_attn_implementation('eager')",
-        )
-        return settings
+        return cls(**{key: value for key, value in given.items() if key in _READ})
 
 
 # torch.compile cannot trace `fields`
@@ -115,9 +108,16 @@ def attention_forward(
         given: keyword arguments, see `AttentionArguments`.
 
     Raises:
-        ValueError: an unsupported keyword argument, or a mask of the wrong size.
+        ValueError: an unsupported keyword argument, attention weights asked for by argument or in the config, or a
+            mask of the wrong size.
     """
     settings = AttentionArguments.of(given)
+    need(
+        not settings.output_attentions and not getattr(getattr(module, "config", None), "output_attentions", False),
+        "attention weights are not materialised",
+        "got output_attentions=True",
+        "switch to eager: model.set_attn_implementation('eager')",
+    )
     at = _placed(module, query, key, attention_mask, settings)
     keys = at.where.shape[1]
     y = attend_encoded(

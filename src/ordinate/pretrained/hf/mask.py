@@ -61,7 +61,7 @@ class StructuredMask(Tensor):
             return super().__torch_function__(func, types, args, kwargs or {})
         if func in (Tensor.contiguous, Tensor.detach):
             return args[0]
-        if func is Tensor.to and torch.device(args[1]) == args[0].device:
+        if func is Tensor.to and _device(*args[1:], **(kwargs or {})) == args[0].device:
             return args[0]
         raise ValueError(
             f"masks of attn_implementation='ordinate' are structured and hold no values; this model calls "
@@ -70,6 +70,11 @@ class StructuredMask(Tensor):
 
     def __repr__(self, **options: Any) -> str:
         return f"StructuredMask({self.at.where})"
+
+
+def _device(device: Any = None, dtype: Any = None, **_: Any) -> torch.device | None:
+    """The device that arguments of `Tensor.to` name; None if they name a type."""
+    return torch.device(device) if isinstance(device, str | torch.device) and dtype is None else None
 
 
 class DenseMask(Tensor):
