@@ -241,12 +241,12 @@ class Shape:
 
     @property
     def scheme_spec(self) -> SchemeSpec:
-        """Specification of the schemes."""
+        """`scheme`, parsed, to which the sizes of this model are given where a scheme takes them."""
         return SchemeSpec.of(self.scheme, self.bindable_sizes)
 
     @property
     def mixer_spec(self) -> MixerSpec:
-        """Specification of the mixers."""
+        """`mixer`, parsed, to which the sizes of this model are given where a mixer takes them."""
         return MixerSpec.of(self.mixer, self.bindable_sizes)
 
     def make_schemes(self) -> LayerSchemes:

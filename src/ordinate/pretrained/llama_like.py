@@ -147,7 +147,7 @@ class LlamaLike(DecoderLike):
         }
 
     def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
-        """Return the scheme spec."""
+        """Return the `scheme` of a shape: RoPE with the parameters that config.json has."""
         return rope_spec(rope_parameters(config), head_width, config["max_position_embeddings"])
 
     def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
