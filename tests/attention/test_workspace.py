@@ -15,6 +15,7 @@ from ordinate.attention._workspace import workspace_along
 from ordinate.ops.native import build
 from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Rope, Shaw, TransformerXl
 from ordinate.schemes.spectra.dynamic import Dynamic
+from ordinate.schemes.spectra.longrope import LongRope
 
 HEADS, WIDTH = 4, 64
 SHAW = {"heads": HEADS, "head_width": WIDTH}
@@ -63,6 +64,12 @@ def grown():
     return Rope(head_width=WIDTH, spectrum=Dynamic(trained_length=256, factor=2.0))
 
 
+def long():
+    # 256 lies inside the texts
+    lengths = {"trained_length": 256, "factor": 4.0}
+    return Rope(head_width=WIDTH, spectrum=LongRope(short_factor=[1.0], long_factor=[2.0], **lengths))
+
+
 # backend, scheme, geometry, whether it learns, options
 CASES = {
     "no mask": ("sdpa", NoPosition, causal, False, {}),
@@ -81,6 +88,9 @@ CASES = {
     "reference with a bias": ("reference", t5, packed, True, {}),
     "reference, varied": ("reference", alibi, causal, False, VARIED),
     "rates of each query": ("reference", grown, causal, True, {}),
+    "rates of two lengths": ("reference", long, causal, False, {}),
+    "learned, rates of two lengths": ("reference", long, causal, True, {}),
+    "rows with rates of two lengths": ("row_blocks", long, causal, True, {}),
     "rows with rates of each query": ("row_blocks", grown, causal, False, {}),
     "rows": ("row_blocks", t5, causal, False, {}),
     "rows of a window": ("row_blocks", alibi, window, False, {}),
@@ -166,13 +176,14 @@ DENSE = {
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("at", [causal, Geometry.full], ids=["causal", "full"])
 @pytest.mark.parametrize("name", DENSE)
-def test_the_workspace_of_a_dense_bias_is_what_is_held(name, at, learns, monkeypatch):
+@pytest.mark.parametrize(("size", "batch"), [(400, 8), (1100, 4)], ids=["whole", "in blocks"])
+def test_the_workspace_of_a_dense_bias_is_what_is_held(name, at, learns, size, batch, monkeypatch):
     monkeypatch.delenv("ORDINATE_NATIVE")
     if build.unavailable_reason("attention"):
         pytest.skip("needs a C++ compiler")
     # many pairs, beside which the buffers in C++, which the profiler does not see, are small
     monkeypatch.setitem(CASES, name, ("dense_bias", DENSE[name], at, learns, {}))
-    need_close(*said_and_held(name, 400, batch=8))
+    need_close(*said_and_held(name, size, batch=batch))
 
 
 @pytest.mark.extended

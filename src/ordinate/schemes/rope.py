@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from ordinate.ops.per_query_rotation import per_query_rotary_scores
 from ordinate.ops.rotate import Angles, Layout, Rotation, rotate
 from ordinate.schemes._scheme import Encoder, Scheme
 from ordinate.schemes.spectra._spectrum import Spectrum
+
+# a mask of queries, and a length at which the rates are theirs [tokens]
+Stage = tuple[Bool[Tensor, "#b i"], float]
 
 
 class Rope(Scheme):
@@ -142,12 +146,29 @@ class Rope(Scheme):
         q, k, length = q.to(wide), k.to(wide), in_float64(where.q_pos[..., 0]) + 1
         if self.spectrum.length_thresholds is None:
             return self._scores_per_query(q, k, where, self.spectrum.rates_at(length, self.rotary_dim, self.theta))
-        scores = None
-        for within, example in self._stages(length):
-            rates = self.spectrum.rates_at(length.new_full((1, 1), example), self.rotary_dim, self.theta)
-            stage = self._scores(q, k, where, rates)
-            scores = stage if scores is None else torch.where(within.to(q.device)[:, None, :, None], stage, scores)
-        return scores
+        return self._staged_scores(q, k, (where.q_pos, where.k_pos), self._stages(length))
+
+    def _staged_scores(self, q: Queries, k: Keys, pos: tuple[Tensor, Tensor], stages: list[Stage]) -> Bias:
+        """Return the scores if the queries between two breaks have the same rates."""
+        mixed = len(pos[0]) > 1 and has_free_values(pos[0])
+        if mixed and not all(bool(own.any(1).all()) for own, _ in stages):
+            # one after the other, so that the rounding of a sequence does not depend on the others in the batch
+            parts = zip(q.split(1), k.split(1), *(x.expand(len(q), -1, -1).split(1) for x in pos), strict=True)
+            made = ((x, y, (asks, holds), in_float64(asks[..., 0]) + 1) for x, y, asks, holds in parts)
+            return torch.cat([self._staged_scores(*one, self._stages(length)) for *one, length in made])
+        turned = []
+        for own, example in stages:
+            rates = self.spectrum.rates_at(
+                own.new_full((1, 1), example, dtype=torch.float64), self.rotary_dim, self.theta
+            )
+            queries, keys = self._turned(q, k, pos, rates)
+            mine = own.to(q.device)[:, None, :, None]
+            turned.append((torch.where(mine, queries, 0.0) if len(stages) > 1 else queries, keys))
+        # channels of all stages side by side, zeros in those of others: the scores are held once, whatever the stages
+        all_queries, all_keys = (
+            torch.cat(part, -1) if len(part) > 1 else part[0] for part in zip(*turned, strict=True)
+        )
+        return all_queries @ all_keys.mT
 
     def angles(self, pos: Positions, length: float | Real[Tensor, ""] = 0.0) -> Angles:
         """Return the rotation angle of each channel pair at each position, at this sequence length [radians]."""
@@ -172,18 +193,24 @@ class Rope(Scheme):
 
     def _scores(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b 1 pairs"]) -> Bias:
         """Return the scores if all queries of a sequence have the same rates."""
-        angles = [in_float64(pos[..., :1]) * rates for pos in (where.q_pos, where.k_pos)]
-        turned = [
-            rotate(x, by, self.layout, self.spectrum.query_key_scale) for x, by in zip((q, k), angles, strict=True)
-        ]
-        return turned[0] @ turned[1].mT
+        queries, keys = self._turned(q, k, (where.q_pos, where.k_pos), rates)
+        return queries @ keys.mT
 
-    def _stages(self, length: Tensor) -> list[tuple[Bool[Tensor, "#b i"], float]]:
-        """Return a mask of the queries beyond each break and an example length with their rates, in rising order."""
-        stages = [(length > floor, floor + 1.0) for floor in (-1, *(self.spectrum.length_thresholds or ()))]
+    def _turned(
+        self, q: Queries, k: Keys, pos: tuple[Tensor, Tensor], rates: Float[Tensor, "#b 1 pairs"]
+    ) -> tuple[Queries, Keys]:
+        """Return queries and keys rotated at one set of rates for each sequence."""
+        angles = [in_float64(x[..., :1]) * rates for x in pos]
+        scale = self.spectrum.query_key_scale
+        return rotate(q, angles[0], self.layout, scale), rotate(k, angles[1], self.layout, scale)
+
+    def _stages(self, length: Tensor) -> list[Stage]:
+        """Return masks of the queries between two breaks of the rates, in rising order; of those that any reaches."""
+        breaks = self.spectrum.length_thresholds or ()
+        nested = [torch.ones_like(length, dtype=torch.bool), *(length > end for end in breaks)]
+        own = [*(here & ~further for here, further in pairwise(nested)), nested[-1]]
+        stages = list(zip(own, (0.0, *(end + 1.0 for end in breaks)), strict=True))
         if not has_free_values(length):
             return stages
-        # skip stages that no query has reached, and those that all queries have passed
-        reached = [stage for place, stage in enumerate(stages) if place == 0 or bool(stage[0].any())]
-        passed = sum(bool(within.all()) for within, _ in reached[1:])
-        return reached[passed:]
+        # without queries none is reached, and any rates will do
+        return [stage for stage in stages if bool(stage[0].any())] or stages[:1]
