@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.attention._workspace import peak_and_rest
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
-from ordinate.core.shapes import Bias, OffsetTable, Outputs, Weights
+from ordinate.core.shapes import Bias, Keys, OffsetTable, Outputs, Queries, Values, Weights
 from ordinate.core.tensors import contiguous_channels
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.decay_cutoff import KeyRanges, relevant_keys
@@ -22,8 +22,47 @@ from ordinate.ops.native import attention
 from ordinate.ops.offset_bias_attention import masked_table
 
 
+class NativeResults(NamedTuple):
+    """What the forward pass of the kernel keeps for the backward pass.
+
+    Args:
+        out: the outputs, in the dtype of the kernel, perhaps with one more channel.
+        softmax: largest score and inverse sum of each query.
+        lost: rounding errors of outputs in bfloat16; None: not needed.
+    """
+
+    out: Outputs
+    softmax: attention.Softmax
+    lost: attention.RoundingErrors | None
+
+    @classmethod
+    def empty(cls, q: Queries, v: Values, *, learned: bool) -> "NativeResults":
+        """Return memory for the results of all queries, with outputs of their dtype."""
+        out = q.new_empty(*q.shape[:3], v.shape[3])
+        lost = q.new_empty(out.shape, dtype=torch.int8) if learned and q.dtype == torch.bfloat16 else None
+        return cls(out, q.new_empty(2, *q.shape[:3], dtype=torch.float32), lost)
+
+    def take(self, rows: slice, made: "NativeResults") -> bool:
+        """Copy what the kernel has made of a range of queries; return False where its outputs have another form."""
+        if made.out.dtype != self.out.dtype or made.out.shape[3] != self.out.shape[3]:
+            return False
+        self.softmax[..., rows] = made.softmax
+        if self.lost is not None and made.lost is not None:
+            self.lost[:, :, rows] = made.lost
+        return True
+
+    def rows(self, rows: slice) -> "NativeResults":
+        """Return those of a range of queries, as the kernel reads them."""
+        lost = None if self.lost is None else self.lost[:, :, rows].contiguous()
+        return NativeResults(self.out[:, :, rows].detach(), self.softmax[..., rows].contiguous(), lost)
+
+
 def native_attention(
-    call: AttentionCall, table: OffsetTable | None, bias: Bias | None = None, with_weights: bool = False
+    call: AttentionCall,
+    table: OffsetTable | None,
+    bias: Bias | None = None,
+    with_weights: bool = False,
+    known: NativeResults | None = None,
 ) -> tuple[Outputs, Weights | None]:
     """Compute attention with a bias by offset and one of each pair, in place of those of the call's scheme.
 
@@ -32,17 +71,61 @@ def native_attention(
         table: bias by memory offset; None: no such bias.
         bias: bias of each pair, float32, without a soft cap; one for all sequences or heads is broadcast.
         with_weights: whether the attention weights are returned too, in float32, with gradients.
+        known: results of an earlier forward pass of the same call, not computed again; None: there are none.
     """
-    table = masked_table(table, call.where, call.q.shape[1], torch.float32)
-    q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
-    sinks = None if call.score_options.sinks is None else call.score_options.sinks.float().contiguous()
-    scoring = attention.Scoring(call.scale, call.score_options.softcap)
-    bias = None if bias is None else contiguous_channels(bias)
-    out, weights = _Native.apply(q, k, v, table, sinks, bias, (call.where, scoring, with_weights))
+    inputs, scoring = _prepared(call, table, bias)
+    out, weights = _Native.apply(*inputs, (call.where, scoring, with_weights, known))
     return out[..., : call.v.shape[3]].to(call.q.dtype), weights
 
 
-def native_workspace(call: AttentionCall, *, of_pairs: bool = False) -> int:
+def native_results(
+    call: AttentionCall, table: OffsetTable | None, bias: Bias | None, *, with_weights: bool, learned: bool
+) -> tuple[NativeResults, Weights | None]:
+    """Run the forward pass as `native_attention` does, without autograd, and return what its backward pass needs.
+
+    Args:
+        call: the call.
+        table: bias by memory offset.
+        bias: bias of each pair.
+        with_weights: whether the attention weights are returned too.
+        learned: whether a bias or the sinks need gradients.
+    """
+    inputs, scoring = _prepared(call, table, bias)
+    return _forward(inputs, call.where, scoring, with_weights, learned)[:2]
+
+
+def _prepared(
+    call: AttentionCall, table: OffsetTable | None, bias: Bias | None
+) -> tuple[tuple[Queries, Keys, Values, OffsetTable, Tensor | None, Bias | None], attention.Scoring]:
+    """Return q, k, v, table, sinks and bias as the kernel reads them, and the options of the scores."""
+    table = masked_table(table, call.where, call.q.shape[1], torch.float32)
+    q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
+    sinks = None if call.score_options.sinks is None else call.score_options.sinks.float().contiguous()
+    bias = None if bias is None else contiguous_channels(bias)
+    return (q, k, v, table, sinks, bias), attention.Scoring(call.scale, call.score_options.softcap)
+
+
+def _forward(
+    inputs: Sequence[Tensor | None], where: Geometry, scoring: attention.Scoring, with_weights: bool, learned: bool
+) -> tuple[NativeResults, Weights | None, KeyRanges]:
+    """Run the kernel: results, weights, and the ranges of keys that it read."""
+    q, k, v, table, sinks, bias = cast(tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None], inputs)
+    table, sizes, span = table.contiguous(), (*q.shape[:3], k.shape[2]), _ranges(q, k, table, bias, where, scoring)
+    weights = table.new_zeros(sizes) if with_weights else None
+    scoring = scoring._replace(sinks=sinks, bias=None if bias is None else bias.expand(sizes), weights=weights)
+    made = attention.forward(q, k, v, table, where, scoring, span, learned)
+    return NativeResults(*made), weights, span
+
+
+def _ranges(
+    q: Queries, k: Keys, table: OffsetTable, bias: Bias | None, where: Geometry, scoring: attention.Scoring
+) -> KeyRanges:
+    # of the keys of one block few could be left out
+    cut = bias is None and k.shape[2] > attention.ROWS
+    return _span(q, k, table, where, scoring if cut else None)
+
+
+def native_workspace(call: AttentionCall, bias: Bias | None = None) -> int:
     """Return the memory of the forward pass beyond inputs and output, without biases of pairs and weights [bytes].
 
         most of  what tables, copies and ranges of keys hold while they are made, before there is an output
@@ -52,7 +135,7 @@ def native_workspace(call: AttentionCall, *, of_pairs: bool = False) -> int:
 
     Args:
         call: the call.
-        of_pairs: whether there is a bias of each pair: no keys are looked for that could be left out.
+        bias: bias of each pair, with which no keys are looked for that could be left out; None: there is none.
     """
     type, result = _type(call.q), math.prod(call.q.shape[:3]) * call.v.shape[3] * call.q.element_size()
     at = call.at.block(slice(None))
@@ -61,17 +144,15 @@ def native_workspace(call: AttentionCall, *, of_pairs: bool = False) -> int:
         table = masked_table(at.offset_table, call.where, call.q.shape[1], torch.float32)
         q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
         with torch.no_grad():
-            laid = table.contiguous()
-            cut = not of_pairs and k.shape[2] > attention.ROWS
-            scoring = attention.Scoring(call.scale, call.score_options.softcap)
-            span = _span(q, k, laid, call.where, scoring if cut else None)
+            laid, scoring = table.contiguous(), attention.Scoring(call.scale, call.score_options.softcap)
+            span = _ranges(q, k, laid, bias, call.where, scoring)
             return table, laid, q, k, v, span, attention.documents_of(call.where, q.shape[0])
 
     peak, rest = peak_and_rest(prepared, call.where.shape[0])
     rows = math.prod(call.q.shape[:3])
     # the output in another dtype, or with one more channel
     out = rows * (call.v.shape[3] + call.v.shape[3] % 2 * attention.multiplies(type)) * type.itemsize
-    lost = rows * call.v.shape[3] if type == torch.bfloat16 and _is_learned(call) else 0
+    lost = rows * call.v.shape[3] if type == torch.bfloat16 and _is_learned(call, bias) else 0
     return max(peak - result, rest + out - result + 8 * rows + lost + _buffers(call))
 
 
@@ -91,9 +172,9 @@ def _buffers(call: AttentionCall) -> int:
     return min(threads, heads * blocks) * held
 
 
-def _is_learned(call: AttentionCall) -> bool:
-    """Whether the bias or the sinks have gradients, which need the rounding errors of a bfloat16 output."""
-    held = call.at.offset_table, call.score_options.sinks
+def _is_learned(call: AttentionCall, bias: Bias | None) -> bool:
+    """Whether a bias or the sinks have gradients, which need the rounding errors of a bfloat16 output."""
+    held = call.at.offset_table, call.score_options.sinks, bias
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in held)
 
 
@@ -141,21 +222,17 @@ class _Native(torch.autograd.Function):
         table: Tensor,
         sinks: Tensor | None,
         bias: Tensor | None,
-        setting: tuple[Geometry, attention.Scoring, bool],
+        setting: tuple[Geometry, attention.Scoring, bool, NativeResults | None],
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
-        where, scoring, with_weights = setting
-        given, learned = table, ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
-        table, sizes = table.contiguous(), (*q.shape[:3], k.shape[2])
-        ctx.where, ctx.scoring = where, scoring
-        # of the keys of one block few could be left out
-        cut = bias is None and k.shape[2] > attention.ROWS
-        ctx.span = _span(q, k, table, where, scoring if cut else None)
-        weights = table.new_zeros(sizes) if with_weights else None
-        scoring = scoring._replace(sinks=sinks, bias=None if bias is None else bias.expand(sizes), weights=weights)
-        out, softmax, lost = attention.forward(q, k, v, table, where, scoring, ctx.span, learned)
-        ctx.save_for_backward(q, k, v, given, sinks, bias, out, weights, softmax, lost)
-        return out, weights
+        ctx.where, ctx.scoring, with_weights, known = setting
+        learned, inputs, weights = any(ctx.needs_input_grad[3:6]), (q, k, v, table, sinks, bias), None
+        if known is None:
+            known, weights, ctx.span = _forward(inputs, ctx.where, ctx.scoring, with_weights, learned)
+        else:
+            ctx.span = _ranges(q, k, table.contiguous(), bias, ctx.where, ctx.scoring)
+        ctx.save_for_backward(*inputs, known.out, weights, known.softmax, known.lost)
+        return known.out, weights
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
@@ -185,18 +262,39 @@ def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formu
         by_offset = table_formula(TableCall(where, scoring.scale, scoring.softcap))
         return lambda inputs, upstream: by_offset(inputs[:5], upstream)
 
-    def attend(
-        q: Tensor, k: Tensor, v: Tensor, table: Tensor, sinks: Tensor | None, bias: Tensor
-    ) -> Sequence[Tensor]:
-        queries = where.shape[0]
-        k, v = (repeat_keys(x, q.shape[1]).float() for x in (k, v))
-        row, column = (torch.arange(size, device=q.device) for size in where.shape)
-        entry = column - row[:, None] + queries - 1
-        scores = q.float() @ k.mT * scoring.scale + table[:, entry] + bias
-        weights = attention_weights(scores, where.visible, ScoreOptions(sinks=sinks))
-        return (weights @ v).to(q.dtype), weights
+    def attend(*tensors: Any) -> Sequence[Tensor]:
+        return _plain(where, scoring.scale, *tensors)
 
     return in_one(attend)
+
+
+def plain_attention(call: AttentionCall, table: OffsetTable | None, bias: Bias | None) -> tuple[Outputs, Weights]:
+    """Compute what `native_attention` does by the formula; NaN and infinity of a bias reach the rows that see them.
+
+    Args:
+        call: the call.
+        table: bias by memory offset; None: no such bias.
+        bias: bias of each pair; None: no such bias.
+    """
+    table = masked_table(table, call.where, call.q.shape[1], torch.float32)
+    return _plain(call.where, call.scale, call.q, call.k, call.v, table, call.score_options.sinks, bias)
+
+
+def _plain(
+    where: Geometry,
+    scale: float,
+    q: Queries,
+    k: Keys,
+    v: Values,
+    table: OffsetTable,
+    sinks: Tensor | None,
+    bias: Bias | None,
+) -> tuple[Outputs, Weights]:
+    k, v = (repeat_keys(x, q.shape[1]).float() for x in (k, v))
+    row, column = (torch.arange(size, device=q.device) for size in where.shape)
+    scores = q.float() @ k.mT * scale + table[:, column - row[:, None] + where.shape[0] - 1]
+    weights = attention_weights(scores if bias is None else scores + bias, where.visible, ScoreOptions(sinks=sinks))
+    return (weights @ v).to(q.dtype), weights
 
 
 def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scoring: attention.Scoring | None) -> KeyRanges:

@@ -9,12 +9,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ordinate.core.devices import on_cpu
 from ordinate.core.tensors import has_free_values, in_float64, on_device
 from ordinate.ops.double_backward import gradients, in_one, untraceable
 from ordinate.ops.linear_layer import weight_and_bias
+from ordinate.ops.log_bias import mlp_pieces
+from ordinate.ops.native import build
+from ordinate.ops.native.piecewise_linear import piecewise_linear
 
 # columns of a tile, on whose range `_Network.straight` decides which units are linear
 TILE_COLUMNS = 256
+# with fewer results, compiling the C++ kernel is not worth the wait
+MIN_NATIVE = 2**16
 
 
 def mlp(
@@ -69,9 +75,18 @@ def scalar_relu_mlp(
     if not has_free_values(x) or untraceable(x):
         made = mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1)
         return on_device(made, dtype, u.device)
+    if dtype == torch.float32 and _native_serves(x, u):
+        pieces = mlp_pieces(inner, outer)
+        return piecewise_linear(x, pieces.knots, pieces.levels, pieces.slopes)
     c, d = (y.new_zeros(len(y)) if own is None else own for y, own in ((w, c), (u, d)))
     made = _OfOneNumber.apply(x, dtype, *(in_float64(number) for number in (w[:, 0], c, u, d)))
     return on_device(made, dtype, u.device)
+
+
+def _native_serves(x: Tensor, u: Tensor) -> bool:
+    """Whether the function is evaluated as lines between its kinks, in C++."""
+    large = on_cpu(x) and on_cpu(u) and x.numel() * len(u) >= MIN_NATIVE
+    return large and build.unavailable_reason("piecewise_linear") is None
 
 
 class _OfOneNumber(torch.autograd.Function):

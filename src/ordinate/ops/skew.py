@@ -118,8 +118,6 @@ class ClippedVectors(NamedTuple):
         """Return sums over the offsets that share a vector, the transpose of `spread`."""
         if not self.before and not self.after:
             return numbers
-        if self.vectors.shape[1] == 1:
-            return numbers.sum(-1, keepdim=True)
         low, high = self.before + 1, self.offsets - self.after - 1
         before, after = numbers[..., :low], numbers[..., high:]
         return torch.cat([before.sum(-1, keepdim=True), numbers[..., low:high], after.sum(-1, keepdim=True)], -1)
@@ -139,7 +137,7 @@ def pair_products(
         first: the offset of row 0 and column 0; at most offsets + n - 1 - columns.
     """
     vectors = by_offset.vectors
-    if by_offset.offsets == 1:
+    if vectors.shape[1] == 1:
         return (x * vectors[:, 0, None]).sum(-1, keepdim=True).expand(-1, -1, -1, columns)
     batch, heads, n, width = x.shape
     # one product for each head, with all sequences: the gradient of a vector is summed in it
@@ -155,7 +153,7 @@ def pair_sums(
 
     The transpose of `pair_products`: a pair whose vector is not among those given must have a weight of 0.
     """
-    if by_offset.offsets == 1:
+    if by_offset.vectors.shape[1] == 1:
         return weights.sum(-1, keepdim=True) * by_offset.vectors
     batch, heads, n, _ = weights.shape
     apart = by_offset.gathered(_Unskewed.apply(weights.transpose(0, 1), by_offset.offsets, first))

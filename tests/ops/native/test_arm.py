@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ordinate import Geometry, attend, mixers
 from ordinate.attention.backends import decode, native
-from ordinate.ops import linear_layer, rotate
+from ordinate.ops import linear_layer, mlp_bias, rotate
 from ordinate.ops.gelu import gelu, gelu_tanh
 from ordinate.ops.native import build, compiler, scan
 from ordinate.ops.native.transpose import transposed_copy
@@ -71,6 +71,13 @@ def transpose(_: torch.dtype) -> list[Tensor]:
     return [transposed_copy(x) if build.unavailable_reason("transpose") is None else x.t().contiguous()]
 
 
+def lines(dtype: torch.dtype) -> list[Tensor]:
+    x, (inner, outer) = torch.rand(2, TOKENS, 35, dtype=torch.float64), (torch.nn.Linear(1, 7), torch.nn.Linear(7, 3))
+    learned = [x.requires_grad_(), *inner.to(dtype).parameters(), *outer.to(dtype).parameters()]
+    out = mlp_bias.scalar_relu_mlp(x, inner, outer, dtype)
+    return [out, *torch.autograd.grad(out, learned, torch.randn(out.shape).to(dtype))]
+
+
 def mixer(name: str, **sizes: int) -> Case:
     def case(dtype: torch.dtype) -> list[Tensor]:
         model = getattr(mixers, name)(width=48, **sizes)
@@ -93,6 +100,7 @@ CASES = {
     "few vectors": (few_vectors, {"linear"}),
     "rows": (rows, {"gelu", "rms_norm"}),
     "transpose": (transpose, {"transpose"}),
+    "lines": (lines, {"piecewise_linear"}),
     "performer": (mixer("Performer", heads=4), {"performer"}),
     "rwkv4": (mixer("Rwkv4"), {"wkv"}),
     "rwkv6": (mixer("Rwkv6", heads=4), {"blend", "recurrence", "gated_norm"}),
@@ -182,6 +190,7 @@ def small(monkeypatch):
         (scan, "MIN_ELEMENTS"),
         (decode, "MIN_CPP_ELEMENTS"),
         (rotate, "MIN_NATIVE_ELEMENTS"),
+        (mlp_bias, "MIN_NATIVE"),
     ]:
         monkeypatch.setattr(module, name, 1)
 

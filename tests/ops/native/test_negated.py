@@ -5,7 +5,7 @@ import torch
 
 from ordinate import Geometry, attend, mixers
 from ordinate.attention.backends import decode, native
-from ordinate.ops import linear_layer, rotate
+from ordinate.ops import linear_layer, mlp_bias, rotate
 from ordinate.ops.gelu import gelu
 from ordinate.ops.native import build, scan
 from ordinate.ops.native.transpose import transposed_copy
@@ -30,6 +30,12 @@ def few_vectors(x):
         return linear_layer.linear(x[0, 0, :3], -x[0, 1])
 
 
+def lines(x):
+    torch.manual_seed(0)
+    inner, outer = torch.nn.Linear(1, 7), torch.nn.Linear(7, 3)
+    return mlp_bias.scalar_relu_mlp(x.double().flatten(0, 1), inner, outer, torch.float32)
+
+
 def mixer(kind, **sizes):
     torch.manual_seed(0)
     made = kind(width=WIDTH, **sizes)
@@ -47,6 +53,7 @@ CASES = {
     "rows": (lambda x: gelu(RMSNorm(WIDTH)(x)), {"rms_norm", "gelu"}),
     "gelu": (gelu, {"gelu"}),
     "transpose": (lambda x: transposed_copy(x[0, 0]).requires_grad_(), {"transpose"}),
+    "lines": (lines, {"piecewise_linear"}),
     "performer": (mixer(mixers.Performer, heads=HEADS), {"performer"}),
     "rwkv4": (mixer(mixers.Rwkv4), {"wkv"}),
     "rwkv6": (mixer(mixers.Rwkv6, heads=HEADS), {"blend", "recurrence", "gated_norm"}),
@@ -68,6 +75,7 @@ def called(monkeypatch):
         (decode, "MIN_CPP_ELEMENTS"),
         (linear_layer, "MIN_ELEMENTS"),
         (rotate, "MIN_NATIVE_ELEMENTS"),
+        (mlp_bias, "MIN_NATIVE"),
     ]:
         monkeypatch.setattr(module, name, 0)
     names, load = set(), build.load_kernel

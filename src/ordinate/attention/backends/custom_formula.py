@@ -1,13 +1,14 @@
 """Attention with a varied formula (soft cap, sinks, other weights than softmax), in blocks of query rows."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, finite_attention
+from ordinate.attention._backend import AttentionCall, Backend, finite_attention
+from ordinate.attention._block_gradients import block_gradients
 from ordinate.attention._double_backward import SchemeFormula, scheme_formula, undeclared_reason
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_gpu
@@ -17,7 +18,6 @@ from ordinate.core.replaced_parameters import replaced
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import QueryBlock, largest_blocks, query_blocks
 from ordinate.ops.double_backward import gradients
-from ordinate.schemes._scheme import Placed
 
 # scores per block
 MAX_BLOCK_SCORES = 2**22
@@ -68,7 +68,7 @@ class CustomFormula(Backend):
             return row_workspace(changed(call, q=call.q[:, :, cut.rows], k=k, v=v, at=at), finite_attention)
 
         out = math.prod(call.q.shape[:2]) * call.v.shape[3] * call.v.element_size()
-        blocks = query_blocks(call.where, _block_rows(call.where, call.q))
+        blocks = _blocks(call.where, call.q)
         # as inside the autograd function, which keeps its inputs only
         with torch.no_grad():
             return max(*map(held, largest_blocks(blocks)), out * call.where.shape[0])
@@ -95,53 +95,31 @@ class _Blocks(torch.autograd.Function):
         ctx.sinks = call.score_options.sinks is not None
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, *learned)
-        return torch.cat([_plain(part, *_cut(part, q, k, v), *learned[: ctx.sinks]) for part in _parts(ctx, q)], 2)
+        parts = (_rows(ctx, cut, q, k, v, *learned[: ctx.sinks]) for cut in _blocks(call.where, q))
+        return torch.cat(list(parts), 2)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         plain = scheme_formula(ctx.at, ctx.scale, ctx.formula, ctx.sinks)
-        inputs = ctx.saved_tensors
-        return None, *gradients(lambda gradient: _gradients(ctx, inputs, gradient), plain, inputs, grad_outputs)
+        inputs, own, formula = ctx.saved_tensors, 3 + ctx.sinks, SchemeFormula(ctx.at.scheme)
+
+        def compute(cut: QueryBlock, leaves: Sequence[Any]) -> Outputs:
+            part = ctx.at.block(cut.rows, cut.keys), ctx.scale, ctx.formula
+            return replaced(formula, leaves[own:]).forward(part, *leaves[:own])
+
+        def fast(gradient: Tensor) -> list[Tensor | None]:
+            return block_gradients(inputs, gradient, _blocks(ctx.at.where, inputs[0]), compute)
+
+        return None, *gradients(fast, plain, inputs, grad_outputs)
 
 
-def _gradients(ctx: Any, inputs: tuple[Tensor, ...], gradient: Tensor) -> list[Tensor]:
-    """Return the gradient of each input; each block is recomputed."""
-    q, k, v, *learned = inputs
-    wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
-    formula, own = SchemeFormula(ctx.at.scheme), 3 + ctx.sinks
-    for part in _parts(ctx, q):
-        rows, keys, *_ = part
-        leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
-        with torch.enable_grad():
-            out = replaced(formula, leaves[own:]).forward(part[2:], *leaves[:own])
-            slopes = torch.autograd.grad(out, leaves, gradient[:, :, rows], allow_unused=True)
-        # views into the float32 sums: blocks overlap in keys, so gradients accumulate in place
-        sums = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])
-        for total, slope in zip(sums, slopes, strict=True):
-            if slope is not None:
-                total += slope
-    return [x.to(y.dtype) for x, y in zip(wide, inputs, strict=True)]
+def _rows(ctx: Any, cut: QueryBlock, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Outputs:
+    # a function, so that nothing of a block is held while the next one is computed
+    own = q[:, :, cut.rows], k[:, :, cut.keys], v[:, :, cut.keys]
+    at, options = ctx.at.block(cut.rows, cut.keys), changed(ctx.formula, sinks=sinks)
+    return finite_attention(AttentionCall(*own, at, ctx.scale, 0.0, options))
 
 
-BlockArguments = tuple[slice, slice, Placed, float, ScoreOptions]
-
-
-def _parts(ctx: Any, q: Tensor) -> Iterator[BlockArguments]:
+def _blocks(where: Geometry, q: Tensor) -> list[QueryBlock]:
     """Blocks of rows, each with the range of keys that it may attend to."""
-    where = ctx.at.where
-    for block in query_blocks(where, _block_rows(where, q)):
-        # one after the other: each holds the bias that it has made
-        yield block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula
-
-
-def _block_rows(where: Geometry, q: Tensor) -> int:
-    return max(1, MAX_BLOCK_SCORES // max(1, q.shape[0] * q.shape[1] * where.shape[1]))
-
-
-def _cut(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows, keys, *_ = part
-    return q[:, :, rows], k[:, :, keys], v[:, :, keys]
-
-
-def _plain(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
-    return finite_attention(AttentionCall(q, k, v, part[2], part[3], 0.0, changed(part[4], sinks=sinks)))
+    return query_blocks(where, max(1, MAX_BLOCK_SCORES // max(1, q.shape[0] * q.shape[1] * where.shape[1])))

@@ -63,9 +63,14 @@ struct Held {
 template <class T, class P>
 struct Tile {
   Buffer<float> scores{ROWS * COLUMNS}, room{COLUMNS}, sum, top{ROWS}, mass{ROWS};
+  Buffer<float> tops;  // largest score so far of each row in each tile, by which weights that are returned were scaled
   Buffer<P> narrowed{PAIRED<P> ? ROWS * COLUMNS : 0}, queries;
 
-  Tile(const Job& job) : sum(ROWS * job.depth), queries(CONVERTED<T, P> ? ROWS * job.width : 0) {}
+  Tile(const Job& job)
+      : sum(ROWS * job.depth), tops(job.weights ? ROWS * tiles(job) : 0),
+        queries(CONVERTED<T, P> ? ROWS * job.width : 0) {}
+  // the first may begin before the keys of a block
+  static Index tiles(const Job& job) { return parts(job.keys, COLUMNS) + 1; }
   P* weights() { return reinterpret_cast<P*>(PAIRED<P> ? static_cast<void*>(narrowed.data) : scores.data); }
 };
 
@@ -80,7 +85,9 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
   // an attention sink is a key that every query has read already, whose value is 0
   std::fill_n(tile.top.data, rows, job.sinks ? job.sinks[h] : NEVER);
   std::fill_n(tile.mass.data, rows, job.sinks ? 1.f : 0.f);
-  for (Index n = job.first[head * job.blocks() + block] / PANEL * PANEL; n < last; n += COLUMNS) {
+  const Index start = job.first[head * job.blocks() + block] / PANEL * PANEL, tiles = tile.tiles(job);
+  if (job.weights) std::fill_n(tile.tops.data, rows * tiles, NEVER);
+  for (Index n = start; n < last; n += COLUMNS) {
     const Index count = min(COLUMNS, last - n), total = whole(count);
     const Index* holds = documents(job.k_document, b, job.keys, n);
     if (!meet(asks, rows, holds, count)) continue;
@@ -101,11 +108,8 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
              row_bias(table + n - r, pairs, holds, asks ? asks[r] : 0, seen, tile.room), job.cap ? 1.f : job.scale, seen,
              total, tile.top[r], tile.mass[r], tile.sum + r * job.depth, job.depth);
       if (!job.weights || tile.mass[r] == 0.f) continue;
-      // there is no other tile, in which the sum could grow
-      float* __restrict weights = job.weights + (head * job.queries + begin + r) * job.keys + n;
-      const float share = 1.f / tile.mass[r];
-#pragma omp simd
-      for (Index c = 0; c < seen; ++c) weights[c] = scores[c] * share;
+      std::copy_n(scores, seen, job.weights + (head * job.queries + begin + r) * job.keys + n);
+      tile.tops[r * tiles + (n - start) / COLUMNS] = tile.top[r];
     }
     add_product<P>(asking, job.depth, total, job.depth, tile.weights(), held.values + n * job.depth, tile.sum);
   }
@@ -116,6 +120,12 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
     job.share[at] = empty ? 0.f : 1.f / tile.mass[r];
     const float* __restrict sum = tile.sum + r * job.depth;
     const float share = job.share[at];
+    for (Index n = start; n < (job.weights ? last : 0); n += COLUMNS) {
+      const float then = tile.tops[r * tiles + (n - start) / COLUMNS], part = exponential(then - tile.top[r]) * share;
+      float* __restrict weights = job.weights + at * job.keys;
+#pragma omp simd
+      for (Index j = n; j < (then == NEVER ? n : min(n + COLUMNS, last)); ++j) weights[j] *= part;
+    }
     T* __restrict out = job.out.row<T>(b, h, begin + r);
     narrow(sum, out, job.depth, share);
     if constexpr (PAIRED<T>) {
