@@ -91,7 +91,7 @@ FORMED = """
 import sys
 import torch
 from ordinate import Decoder, Shape
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 
 for options in sys.argv[1:]:
     for kind in (torch.float32, torch.bfloat16):

@@ -9,7 +9,8 @@ import torch
 
 from ordinate import Cache, Decoder, Encoder, EncoderShape, Geometry, Shape
 from ordinate.models.activation import ACTIVATIONS
-from ordinate.models.experts import ExpertOptions, Experts
+from ordinate.models.expert_options import ExpertOptions
+from ordinate.models.experts import Experts
 from ordinate.models.feedforward import GATED
 from ordinate.ops import grouped_linear
 from ordinate.pretrained.read_model import read_model
@@ -25,6 +26,15 @@ FORMS = {
     "gpt-oss": ("swiglu", ExpertOptions(4, 2, limit=0.5), True),
     "another slope": ("swiglu", ExpertOptions(4, 3, limit=2.0, slope=-0.7), True),
     "without a gate": ("gelu", ExpertOptions(3, 3), True),
+    "Qwen2-MoE": ("swiglu", ExpertOptions(5, 2, normalise=False, shared_hidden=7, shared_gate=True), False),
+    "DeepSeek-V3": (
+        "swiglu",
+        ExpertOptions(
+            6, scores="sigmoid", choice_bias=True, groups=3, chosen_groups=2, scale=2.5, shared_hidden=7
+        ),
+        False,
+    ),
+    "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
 }
 
 
@@ -33,7 +43,7 @@ def made(name):
     kind, options, biased = FORMS[name]
     torch.manual_seed(0)
     experts = Experts(kind, WIDTH, HIDDEN, options, bias=biased, router_bias=biased).double()
-    for weight in experts.parameters():
+    for weight in (*experts.parameters(), *experts.buffers()):
         torch.nn.init.normal_(weight, std=0.5)
     return experts
 
@@ -52,7 +62,7 @@ def hidden(name, x):
     kind, options, _ = FORMS[name]
     if kind not in GATED:
         return ACTIVATIONS[kind](x)
-    gate, value = x[:HIDDEN], x[HIDDEN:]
+    gate, value = x.chunk(2)
     if options.limit is None:
         return ACTIVATIONS[GATED[kind]](gate) * value
     gate = torch.where(gate > options.limit, options.limit, gate)
@@ -60,15 +70,30 @@ def hidden(name, x):
     return gate / (1 + torch.exp(-options.slope * gate)) * (value + 1)
 
 
+def ranked(options, ranks):
+    """The experts of a token, one after the other, from the numbers that decide."""
+    size = options.count // options.groups
+    groups = [list(range(part * size, (part + 1) * size)) for part in range(options.groups)]
+    best = [sum(sorted((ranks[one] for one in group), reverse=True)[:2]) for group in groups]
+    kept = sorted(range(options.groups), key=lambda part: -best[part])[: options.chosen_groups]
+    return sorted((one for part in kept for one in groups[part]), key=lambda one: -ranks[one])[: options.chosen]
+
+
 def looped(name, experts, x):
     """The formula, one token and one expert after the other."""
     options, rows = FORMS[name][1], []
     for token in x.flatten(0, -2):
-        shares = torch.softmax(layer(experts.router, token), 0)
-        chosen = sorted(range(options.count), key=lambda one: -shares[one].item())[: options.chosen]
-        total = sum(shares[one] for one in chosen) if options.normalise else 1
+        logits = layer(experts.router, token)
+        scores = torch.softmax(logits, 0) if options.scores == "softmax" else 1 / (1 + torch.exp(-logits))
+        bias = experts.choice_bias if options.choice_bias else torch.zeros(options.count)
+        chosen = ranked(options, (scores + bias).tolist())
+        total = sum(scores[one] for one in chosen) if options.normalise else 1
         each = (layer(experts.narrow, hidden(name, layer(experts.widen, token, one)), one) for one in chosen)
-        rows.append(sum(shares[one] / total * y for one, y in zip(chosen, each, strict=True)))
+        row = sum(options.scale * scores[one] / total * y for one, y in zip(chosen, each, strict=True))
+        if options.shared_hidden is not None:
+            y = layer(experts.shared.narrow, hidden(name, layer(experts.shared.widen, token)))
+            row = row + (torch.sigmoid(layer(experts.shared_gate, token)) if options.shared_gate else 1) * y
+        rows.append(row)
     return torch.stack(rows).view_as(x)
 
 
@@ -80,11 +105,13 @@ def derivatives(run, x, weights):
     return [y, *first, *torch.autograd.grad(sum(one.square().sum() for one in first), [x, *weights])]
 
 
-def check(name, **changes):
+def check(name, parts=(), **changes):
     experts, x = made(name), drawn(2, 9, WIDTH)
     weights, run = list(experts.parameters()), copy.copy(experts)
-    run.options = dataclasses.replace(experts.options, **changes)
     expected = derivatives(lambda x: looped(name, experts, x), x, weights)
+    run.options = dataclasses.replace(experts.options, **changes)
+    for part in parts:
+        setattr(run, part, None)
     for out, plain in zip(derivatives(run, x, weights), expected, strict=True):
         assert_as_close(out, plain, plain)
 
@@ -94,7 +121,7 @@ def test_experts_are_the_loop_over_tokens_with_both_derivatives(name):
     check(name)
 
 
-@pytest.mark.parametrize("name", ["Mixtral", "gpt-oss"])
+@pytest.mark.parametrize("name", ["Mixtral", "gpt-oss", "DeepSeek-V3"])
 def test_so_is_the_operator_that_torch_compile_traces(name):
     with mock.patch.object(grouped_linear, "_lacks_values", return_value=True):
         check(name)
@@ -102,12 +129,37 @@ def test_so_is_the_operator_that_torch_compile_traces(name):
 
 @pytest.mark.parametrize(
     ("name", "change"),
-    [("Mixtral", {"normalise": False}), ("gpt-oss", {"slope": 1.0}), ("gpt-oss", {"limit": 0.6})],
+    [
+        ("Mixtral", {"normalise": False}),
+        ("gpt-oss", {"slope": 1.0}),
+        ("gpt-oss", {"limit": 0.6}),
+        ("DeepSeek-V3", {"scale": 2.4}),
+        ("DeepSeek-V3", {"groups": 1, "chosen_groups": 1}),
+        ("DeepSeek-V3", {"chosen_groups": 1}),
+        ("DeepSeek-V3", {"parts": ["choice_bias"]}),
+    ],
 )
 def test_a_wrong_number_is_noticed(name, change):
     # a mutant: an option that is passed over
     with pytest.raises(AssertionError, match="off by"):
         check(name, **change)
+
+
+def test_a_gate_or_a_shared_network_that_is_left_out_is_noticed():
+    experts, x = made("Qwen2-MoE"), drawn(2, 9, WIDTH)
+    expected = looped("Qwen2-MoE", experts, x)
+    for part in ("shared_gate", "shared"):
+        setattr(experts, part, None)
+        with pytest.raises(AssertionError, match="off by"):
+            assert_as_close(experts(x), expected, expected)
+
+
+def test_scores_of_zero_have_no_weight():
+    experts, x = made("DeepSeek-V3").float(), drawn(1, 3, WIDTH).float().abs()
+    with torch.no_grad():
+        experts.router.weight.fill_(-1e4)
+    weights, _ = experts.route(x.flatten(0, 1))
+    assert torch.equal(weights, torch.zeros(3, 2))
 
 
 def test_only_the_chosen_experts_are_computed():
@@ -139,8 +191,9 @@ def test_no_tokens_have_no_output_and_gradients_of_zero():
 
 # PyTorch's own, as it loads its formulas
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_tangents_and_maps_are_those_of_the_output():
-    experts, x, v = made("gpt-oss"), drawn(2, 9, WIDTH), drawn(2, 9, WIDTH).roll(1)
+@pytest.mark.parametrize("name", ["gpt-oss", "DeepSeek-V3"])
+def test_tangents_and_maps_are_those_of_the_output(name):
+    experts, x, v = made(name), drawn(2, 9, WIDTH), drawn(2, 9, WIDTH).roll(1)
     out, tangent = torch.func.jvp(experts, (x,), (v,))
     near = 1e-6
     assert torch.equal(out, experts(x))
@@ -152,11 +205,22 @@ def test_tangents_and_maps_are_those_of_the_output():
     assert experts.to("meta")(x.to("meta")).shape == x.shape
 
 
-def test_16_bits_are_as_close_as_the_loop():
-    experts, x = made("gpt-oss").bfloat16(), drawn(2, 9, WIDTH).bfloat16()
-    exact = looped("gpt-oss", made("gpt-oss").bfloat16().double(), x.double())
+@pytest.mark.parametrize("name", ["gpt-oss", "Qwen2-MoE"])
+def test_16_bits_are_as_close_as_the_loop(name):
+    experts, x = made(name).bfloat16(), drawn(2, 9, WIDTH).bfloat16()
+    exact = looped(name, made(name).bfloat16().double(), x.double())
     assert experts(x).dtype == torch.bfloat16
-    assert_as_close(experts(x), looped("gpt-oss", experts, x), exact)
+    assert_as_close(experts(x), looped(name, experts, x), exact)
+
+
+def test_sigmoids_are_those_of_logits_in_32_bits():
+    experts, x = made("DeepSeek-V3").bfloat16(), drawn(2, 9, WIDTH).bfloat16()
+    exact = copy.deepcopy(experts).double()
+    weights, chosen = experts.route(x.flatten(0, 1))
+    expected, same = exact.route(x.double().flatten(0, 1))
+    assert weights.dtype == torch.float32
+    assert torch.equal(chosen, same)
+    torch.testing.assert_close(weights.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +232,13 @@ def test_16_bits_are_as_close_as_the_loop():
         ({"count": 4, "slope": 1.0}, "slope has an effect with a limit only; got slope=1.0; leave it out"),
         ({"count": 4, "limit": 1.0, "slope": float("nan")}, "slope must be a finite number; got nan"),
         ({"count": 4, "dense_hidden": 3}, "dense_hidden has an effect with dense_layers only; got no dense_layers"),
+        ({"count": 4, "scale": float("inf")}, "scale must be a finite number; got inf; 1.0 is usual"),
+        ({"count": 4, "groups": 3}, "at least two in each, and as many in each; got count=4 in groups=3; give"),
+        ({"count": 4, "groups": 4}, "at least two in each, .*; got count=4 in groups=4; give"),
+        ({"count": 4, "chosen_groups": 2}, "as many groups as there are; got 2 of 1; give fewer chosen_groups"),
+        ({"count": 4, "chosen": 3, "groups": 2}, "must have the experts of a token; got chosen=3 of 1 groups of 2"),
+        ({"count": 4, "shared_gate": True}, "shared_gate has an effect with shared_hidden only; got shared_gate=True"),
+        ({"count": 4, "shared_hidden": 3, "limit": 1.0}, "a shared network has no limit; got limit=1.0, shared_h"),
         ({"count": 4, "dense_layers": (2,)}, r"some of the layers from 0 to 1, and leave one .*; got \(2,\)"),
         ({"count": 4, "dense_layers": (0, 1)}, r"and leave one for the experts; got \(0, 1\)"),
     ],
@@ -175,6 +246,11 @@ def test_16_bits_are_as_close_as_the_loop():
 def test_experts_that_a_model_cannot_have_are_refused(given, match):
     with pytest.raises(ValueError, match=match):
         Shape(**SIZES, experts=ExpertOptions(**given))
+
+
+def test_scores_have_a_known_name(untyped):
+    with pytest.raises(ValueError, match="no scores is named 'softplus'; there are: sigmoid, softmax"):
+        ExpertOptions(4, scores="softplus")
 
 
 @pytest.mark.parametrize(
@@ -194,31 +270,39 @@ def test_other_options_must_fit_the_experts(given, match):
 
 
 FULL = ExpertOptions(4, 2, limit=0.5, dense_layers=(1,), dense_hidden=20)
+GROUPED = ExpertOptions(
+    *(4, 2), scores="sigmoid", choice_bias=True, groups=2, scale=2.0, shared_hidden=7, shared_gate=True
+)
 
 
 def decoder(experts=FULL, **told):
     torch.manual_seed(0)
     model = Decoder(Shape(**SIZES | {"experts": experts, "bias": ("norm", "feedforward", "router")} | told)).eval()
-    for weight in model.parameters():
+    for weight in (*model.parameters(), *model.buffers()):
         weight.data.add_(0.2 * torch.randn_like(weight))
     return model
 
 
 @torch.no_grad()
-def test_a_decoder_with_experts_is_saved_read_and_decoded(tmp_path):
-    model, ids = decoder().double(), torch.randint(0, 11, (2, 9))
+@pytest.mark.parametrize("experts", [FULL, GROUPED])
+def test_a_decoder_with_experts_is_saved_read_and_decoded(experts, tmp_path):
+    model, ids = decoder(experts).double(), torch.randint(0, 11, (2, 9))
     model.save_pretrained(tmp_path)
     for again in (Decoder.from_pretrained(tmp_path), read_model(tmp_path)):
         assert again.shape == model.shape
         assert torch.equal(again.double()(ids), model(ids))
-    assert [type(block.feedforward).__name__ for block in model.blocks] == ["Experts", "FeedForward"]
-    assert model.blocks[1].feedforward.narrow.in_features == 20
     cache = Cache()
     pieces = torch.cat([model(piece, cache=cache) for piece in ids.split([4, 3, 1, 1], 1)], 1)
     assert_as_close(pieces, model(ids), model(ids))
     real = torch.arange(9) >= torch.tensor([[0], [3]])
     padded = model(ids, Geometry.padded(real))[1, 3:]
     assert_as_close(padded, model(ids[1:, 3:])[0], model(ids[1:, 3:])[0])
+
+
+def test_some_layers_may_have_one_network_of_a_width_of_its_own():
+    model = decoder()
+    assert [type(block.feedforward).__name__ for block in model.blocks] == ["Experts", "FeedForward"]
+    assert model.blocks[1].feedforward.narrow.in_features == 20
 
 
 def test_a_config_with_too_many_experts_is_refused_before_a_model_is_made(tmp_path):

@@ -11,7 +11,7 @@ from ordinate.core import catalog
 from ordinate.core.devices import as_if_on
 from ordinate.mixers._mixer import KVCache, Mixer
 from ordinate.models._generate import generate_with_cuda_graph
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.fixed_cache import DecodingStep, FixedCache
 from ordinate.models.prompt import Prompt
 from ordinate.schemes._scheme import Scheme

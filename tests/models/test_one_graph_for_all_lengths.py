@@ -9,7 +9,7 @@ MODELS = """
 import torch
 from torch import nn
 from ordinate import Decoder, DropInAttention, Encoder, EncoderDecoder, EncoderDecoderShape, EncoderShape, Shape
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 
 # wide enough that C++ kernels and oneDNN are asked for in eager mode
 SIZES = {"vocabulary": 50, "width": 256, "layers": 1, "heads": 2, "max_length": 4096}

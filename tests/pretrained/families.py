@@ -37,7 +37,12 @@ NEO["attention_types"] = [[["global", "local"], 1]]
 STABLE = {"hidden_size": 64, "qk_layernorm": True, "use_parallel_residual": True, "use_qkv_bias": True}
 FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
 QWEN_EXPERTS = {"head_dim": 16, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+SHARED_EXPERT = QWEN_EXPERTS | {"shared_expert_intermediate_size": 40}
 GPT_OSS = {"head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 1.0, "sliding_window": 4}
+DEEPSEEK = {"n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1}
+DEEPSEEK |= {"first_k_dense_replace": 1, "routed_scaling_factor": 1.5}
+GROUPED = {"n_routed_experts": 6, "n_group": 3, "topk_group": 2, "n_shared_experts": 2, "norm_topk_prob": False}
+GROUPED |= {"first_k_dense_replace": 0}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -102,11 +107,22 @@ CASES = {
     | GEMMA
     | {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
     "granite": LLAMA | GRANITE,
+    "granitemoe": LLAMA | GRANITE | {"num_local_experts": 5},
+    "granitemoeshared": LLAMA | GRANITE | {"num_local_experts": 5, "shared_intermediate_size": 40},
     "mixtral": LLAMA | {"num_local_experts": 5},
     "mixtral, windows": LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 4},
     "olmoe": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2},
     "qwen3_moe": LLAMA | QWEN_EXPERTS,
     "qwen3_moe, dense layers": LLAMA | QWEN_EXPERTS | {"decoder_sparse_step": 2, "norm_topk_prob": True},
+    "qwen2_moe": LLAMA | SHARED_EXPERT,
+    "qwen2_moe, windows": LLAMA
+    | SHARED_EXPERT
+    | {"decoder_sparse_step": 2, "norm_topk_prob": True, "qkv_bias": False}
+    | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+    "glm4_moe": LLAMA | DEEPSEEK,
+    "glm4_moe, groups": LLAMA | DEEPSEEK | GROUPED | {"use_qk_norm": True, "attention_bias": True, "head_dim": 16},
+    "dots1": LLAMA | DEEPSEEK | {"norm_topk_prob": True},
+    "dots1, groups": LLAMA | DEEPSEEK | GROUPED | {"sliding_window": 4, "max_window_layers": 1},
     "gpt_oss": LLAMA | GPT_OSS,
     "gpt_oss, rope": LLAMA
     | GPT_OSS
@@ -180,6 +196,7 @@ TEXT_HEADS = {
     "gemma3_text, text heads": CASES["gemma3_text"],
     "mixtral, text heads": CASES["mixtral"],
     "qwen3_moe, text heads": CASES["qwen3_moe"],
+    "qwen2_moe, text heads": CASES["qwen2_moe"],
     "gpt_oss, text heads": CASES["gpt_oss"],
     "gpt2, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],
@@ -285,8 +302,9 @@ def theirs(name, **told):
     if name == "t5, untied":
         # its checkpoints have a head of their own, which transformers 5 takes from there only
         model.lm_head.weight = torch.nn.Parameter(torch.randn(29, 32))
-    if kind == "marian":
-        model.final_logits_bias.normal_()
+    for buffer_name, buffer in model.named_buffers():
+        if buffer_name.endswith(("final_logits_bias", "e_score_correction_bias")):
+            buffer.normal_()
     for parameter in model.parameters():
         # sinusoids are fixed
         if parameter.requires_grad:

@@ -67,8 +67,9 @@ def model_of(config, head):
         # sinusoids are fixed
         if parameter.requires_grad:
             parameter.data.add_(0.2 * torch.randn_like(parameter))
-    if hasattr(model, "final_logits_bias"):
-        model.final_logits_bias.normal_()
+    for name, buffer in model.named_buffers():
+        if name.endswith(("final_logits_bias", "e_score_correction_bias")):
+            buffer.normal_()
     return model
 
 
@@ -207,8 +208,9 @@ def here(family, seed, bases, folder):
         model = kind(shape).eval()
     except (ValueError, TypeError):
         return "not ours", changes
-    for parameter in model.parameters():
-        parameter.add_(0.2 * torch.randn_like(parameter))
+    for parameter in (*model.parameters(), *model.buffers()):
+        if parameter.is_floating_point():
+            parameter.add_(0.2 * torch.randn_like(parameter))
     try:
         save(model, folder, family)
     except ValueError as error:

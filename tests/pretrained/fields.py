@@ -3,7 +3,7 @@
 Each value of a field is as likely as the others.
 """
 
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.next_token_rules import NextTokenRules
 
 OUT = object()
@@ -233,6 +233,50 @@ TEXTS = "TextEncoding"
 TEXT_CLASSES, TOKEN_CLASSES, SPANS = "SequenceClassification", "TokenClassification", "QuestionAnswering"
 ENCODER_HEADS = [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
 DECODER_HEADS = [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
+GRANITE_FACTORS = {
+    "embedding_multiplier": [OUT, 1, 3, 12.0],
+    "residual_multiplier": [OUT, 0.22, 1, 2.0],
+    "attention_multiplier": [OUT, 0.0078125, 0.3, 0.125, 1],
+    "logits_scaling": [OUT, 1, 3, 7.0, 16.0],
+}
+GRANITE_MOE = (
+    {name: SEED_LLAMA[name] for name in SEED_LLAMA if name != "token_classification_bias"}
+    | GRANITE_FACTORS
+    | ROUTED
+    | {"hidden_act": [OUT, *ACTIVATIONS], "num_local_experts": [OUT, 3, 5], "num_experts_per_tok": [OUT, 1, 3]}
+)
+DEEPSEEK = (
+    LLAMA
+    | {"n_routed_experts": 6, "n_group": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+    | {"first_k_dense_replace": 1, "n_shared_experts": 1}
+)
+DEEPSEEK_MOE = (
+    {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+    | ROUTED
+    | {
+        "hidden_act": [OUT, *ACTIVATIONS],
+        "intermediate_size": [7, 20, 40],
+        "moe_intermediate_size": [7, 40],
+        "num_experts_per_tok": [1, 3, 4],
+        "n_shared_experts": [OUT, 1, 2, 3],
+        "n_routed_experts": [4, 12],
+        "routed_scaling_factor": [OUT, 1, 0.5, 2.5],
+        "n_group": [OUT, 1, 2, 3, 4],
+        "topk_group": [OUT, 1, 2],
+        "first_k_dense_replace": [OUT, 0, 1, 2, 5],
+        "norm_topk_prob": [OUT, True, False],
+    }
+)
+QWEN_MOE = {
+    "hidden_act": [OUT, *ACTIVATIONS],
+    "num_experts": [0, 3, 5],
+    "num_experts_per_tok": [1, 3],
+    "norm_topk_prob": [OUT, True, False],
+    "decoder_sparse_step": [OUT, 1, 2, 3, 4],
+    "intermediate_size": [7, 20, 40],
+    "mlp_only_layers": [OUT, None, [], [1], [0, 2], [0, 1, 2], [7]],
+    "moe_intermediate_size": [7, 40],
+}
 # family: (sizes, fields and their values, heads of transformers)
 FIELDS = {
     "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, DECODER_HEADS),
@@ -314,11 +358,14 @@ FIELDS = {
         {name: SEED_LLAMA[name] for name in SEED_LLAMA if name != "token_classification_bias"}
         | {
             "mlp_bias": [OUT, True, False],
-            "embedding_multiplier": [OUT, 1, 3, 12.0],
-            "residual_multiplier": [OUT, 0.22, 1, 2.0],
-            "attention_multiplier": [OUT, 0.0078125, 0.3, 0.125, 1],
-            "logits_scaling": [OUT, 1, 3, 7.0, 16.0],
+            **GRANITE_FACTORS,
         },
+        [LM, LM, BASE],
+    ),
+    "granitemoe": (LLAMA | {"num_local_experts": 4}, GRANITE_MOE, [LM, LM, BASE]),
+    "granitemoeshared": (
+        LLAMA | {"num_local_experts": 4, "shared_intermediate_size": 10},
+        GRANITE_MOE | {"shared_intermediate_size": [OUT, 0, 7, 40]},
         [LM, LM, BASE],
     ),
     "mixtral": (
@@ -337,16 +384,39 @@ FIELDS = {
         | ROUTED
         | {name: WINDOWS[name] for name in ("use_sliding_window", "sliding_window", "max_window_layers")}
         | {
+            **QWEN_MOE,
             "head_dim": [6, 12, OUT],
-            "hidden_act": [OUT, *ACTIVATIONS],
-            "num_experts": [0, 3, 5],
             "num_local_experts": [OUT, 3],
-            "num_experts_per_tok": [1, 3],
-            "norm_topk_prob": [OUT, True, False],
-            "decoder_sparse_step": [OUT, 1, 2, 3, 4],
-            "intermediate_size": [7, 20, 40],
-            "mlp_only_layers": [OUT, None, [], [1], [0, 2], [0, 1, 2], [7]],
-            "moe_intermediate_size": [7, 40],
+        },
+        DECODER_HEADS,
+    ),
+    "glm4_moe": (
+        DEEPSEEK,
+        DEEPSEEK_MOE
+        | CUT_ROPE
+        | {"head_dim": [OUT, 6, 12], "use_qk_norm": [OUT, True, False], "num_mtp_layers": [OUT, 0, 2]},
+        [LM, LM, BASE],
+    ),
+    "dots1": (
+        DEEPSEEK,
+        DEEPSEEK_MOE | {name: WINDOWS[name] for name in ("sliding_window", "max_window_layers", "layer_types")},
+        [LM, LM, BASE],
+    ),
+    "qwen2_moe": (
+        LLAMA
+        | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+        | {"num_hidden_layers": 3, "shared_expert_intermediate_size": 14},
+        {name: values for name, values in SEED_LLAMA.items() if name != "attention_bias"}
+        | ROUTED
+        | WINDOWS
+        | QWEN_MOE
+        | {
+            "num_key_value_heads": [OUT, 1, 2],
+            "qkv_bias": [OUT, True, False],
+            "shared_expert_intermediate_size": [7, 40],
+            "layer_types": [
+                *(OUT, None, ["full_attention", "sliding_attention", "full_attention"], ["sliding_attention"] * 3)
+            ],
         },
         DECODER_HEADS,
     ),
@@ -748,6 +818,14 @@ SHAPES = {
         ExpertOptions(4, 2, normalise=False, dense_layers=(1,), dense_hidden=20),
         ExpertOptions(4, limit=0.5),
         ExpertOptions(3, limit=1.0, slope=1.0),
+        ExpertOptions(4, normalise=False, shared_hidden=20, shared_gate=True),
+        ExpertOptions(4, 3, normalise=False, dense_layers=(0,), shared_hidden=8, shared_gate=True),
+        ExpertOptions(3, shared_hidden=12),
+        ExpertOptions(4, scores="sigmoid", choice_bias=True, shared_hidden=24),
+        ExpertOptions(
+            *(6, 3), scores="sigmoid", choice_bias=True, groups=3, chosen_groups=2, scale=2.5, shared_hidden=32
+        ),
+        ExpertOptions(4, 1, scores="sigmoid", scale=0.5),
     ],
     "bias": [
         (),

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 from ordinate.pretrained import verify
 from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.weights import family_for, family_of, load, save
@@ -19,6 +20,11 @@ FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 PAIRS = ("t5", "mt5", "marian")
 PHI_NORMS = "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05"
 SPARSE = ExpertOptions(4, normalise=False, dense_layers=(1,), dense_hidden=12)
+GATED_BESIDE = ExpertOptions(4, shared_hidden=14, shared_gate=True)
+UNGROUPED = ExpertOptions(
+    *(5, 2), normalise=False, dense_layers=(0,), dense_hidden=12, scores="sigmoid", choice_bias=True, shared_hidden=10
+)
+SIGMOIDS = replace(UNGROUPED, count=6, normalise=True, groups=2, scale=2.5, shared_hidden=20)
 YARN = "rope:theta=150000.0,spectrum=yarn,spectrum.factor=32.0,spectrum.trained_length=4096,spectrum.truncate=False"
 LINEAR = "rope:theta=150000.0,spectrum=linear,spectrum.factor=2.0"
 CAPPED = "softmax:variant.scale=0.5,variant.softcap=2.0"
@@ -133,6 +139,30 @@ def agrees(folder):
         ("qwen3_moe", {"sliding_window": 3, "max_window_layers": 0}, "sliding_windows", (None,)),
         ("gpt_oss", {"swiglu_alpha": 1.0, "swiglu_limit": 0.3}, "experts", ExpertOptions(4, limit=0.3, slope=1.0)),
         ("olmoe", {"num_local_experts": 3, "norm_topk_prob": True}, "experts", ExpertOptions(3)),
+        ("qwen2_moe", {"norm_topk_prob": True, "mlp_only_layers": [7]}, "experts", GATED_BESIDE),
+        ("qwen2_moe", {"num_experts": 0, "shared_expert_intermediate_size": 10**6}, "experts", None),
+        ("qwen2_moe", {"qkv_bias": False}, "mixer", "softmax"),
+        ("qwen2_moe", {"qkv_bias": True}, "mixer", "softmax:variant.bias=true,variant.out_bias=false"),
+        (
+            "qwen2_moe",
+            {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 3, "layer_types": None},
+            "sliding_windows",
+            (3, None, 3),
+        ),
+        ("granitemoe", {"num_local_experts": 3, "num_experts_per_tok": 1}, "experts", ExpertOptions(3, 1)),
+        ("granitemoe", {"output_router_logits": True, "router_aux_loss_coef": 0.5}, "experts", ExpertOptions(4)),
+        ("granitemoe", {"residual_multiplier": 0.22}, "residual_scale", 0.22),
+        ("granitemoeshared", {"shared_intermediate_size": 0}, "experts", ExpertOptions(4)),
+        ("granitemoeshared", {"shared_intermediate_size": 7}, "experts", ExpertOptions(4, shared_hidden=7)),
+        ("glm4_moe", {"n_shared_experts": 2, "routed_scaling_factor": 2.5}, "experts", SIGMOIDS),
+        ("glm4_moe", {"num_local_experts": 5, "n_group": 1, "norm_topk_prob": False}, "experts", UNGROUPED),
+        ("glm4_moe", {"first_k_dense_replace": 5, "n_routed_experts": 10**6}, "experts", None),
+        ("glm4_moe", {"use_qk_norm": True}, "mixer", "softmax:variant.qk_norm=true,variant.norm_eps=1e-05"),
+        ("glm4_moe", {"attention_bias": True}, "mixer", "softmax:variant.bias=true,variant.out_bias=false"),
+        ("glm4_moe", {"partial_rotary_factor": 1.0}, "scheme", "rope:theta=10000.0"),
+        ("glm4_moe", {"rope_theta": 90.0}, "scheme", "rope:theta=90.0,rotary_dim=4"),
+        ("dots1", {"sliding_window": 3, "max_window_layers": 1}, "sliding_windows", (None, 3)),
+        ("dots1", {"sliding_window": None, "max_window_layers": 0}, "sliding_windows", (None,)),
         ("gpt_oss", {"hidden_act": "gelu"}, "feedforward", "swiglu"),
         ("gpt_oss", {"attention_bias": False}, "mixer", "softmax:variant.sinks=true"),
         ("gpt_oss", {"layer_types": None}, "sliding_windows", (3, None)),
@@ -270,6 +300,17 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
         ),
         ("mixtral", {"num_local_experts": 0}, "num_local_experts must be above zero, .*; got 0 for"),
         ("mixtral", {"num_experts_per_tok": 9}, "at most as many experts as there are; got chosen=9 of 4"),
+        ("granitemoe", {"num_local_experts": 0}, "num_local_experts must be above zero, .*; got 0 for"),
+        ("qwen2_moe", {"shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size .* above zero; got 0"),
+        ("glm4_moe", {"n_shared_experts": 0}, r"n_shared_experts in config\.json must be above zero; got 0; correct"),
+        (
+            "glm4_moe",
+            {"num_experts_per_tok": 4},
+            "num_experts_per_tok must be at most the number of experts of topk_group of n_group groups; got 4; 1 of 2 "
+            "groups have 3; load",
+        ),
+        ("dots1", {"n_shared_experts": None}, "n_shared_experts in .* a whole number, where .*; got None; correct"),
+        ("dots1", {"norm_topk_prob": None}, r"norm_topk_prob in config\.json must be true or false; got None"),
         ("olmoe", {"clip_qkv": 0.5}, "olmoe is supported with clip_qkv=None only; got 0.5; load another"),
         ("gpt_oss", {"swiglu_limit": 0.0}, r"swiglu_limit in config\.json must be above zero; got 0\.0; correct"),
         ("olmo", {"clip_qkv": -1.0}, "clip_qkv must be above zero; got -1.0; correct it, or leave it out"),

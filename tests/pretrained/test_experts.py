@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ordinate import Decoder, Geometry, Shape
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 from ordinate.pretrained import verify
 from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import load, save
@@ -17,7 +17,9 @@ from ordinate.pretrained.weights import load, save
 transformers = pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
 theirs = FAMILIES["theirs"]
-NAMES = ("mixtral", "qwen3_moe, dense layers", "olmoe", "gpt_oss")
+# with a tensor for each expert, and with one for all
+EACH = ("mixtral", "qwen3_moe, dense layers", "olmoe", "qwen2_moe, windows", "glm4_moe, groups", "dots1, groups")
+NAMES = (*EACH, "gpt_oss", "granitemoe", "granitemoeshared")
 TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 GATE = "model.layers.1.block_sparse_moe.experts.2.w3.weight"
 
@@ -49,19 +51,66 @@ def test_the_outputs_are_those_of_transformers_in_float64(name, tmp_path):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", NAMES[:3])
+@pytest.mark.parametrize("name", EACH)
 def test_files_with_one_tensor_for_all_experts_are_read_too(name, tmp_path):
     _, each = written(name, tmp_path / "each")
     _, fused = written(name, tmp_path / "fused", save_original_format=False)
     assert len(fused) < len(each)
     assert any(key.endswith("experts.gate_up_proj") for key in fused)
     model = load(tmp_path / "fused")
-    assert torch.equal(model(TEXT), load(tmp_path / "each")(TEXT))
+    # outputs have the same bits only where the matrices lie alike in memory
+    mine, same = model.state_dict(), load(tmp_path / "each").state_dict()
+    assert mine.keys() == same.keys()
+    assert all(torch.equal(x, same[key]) for key, x in mine.items())
     # published files have a tensor for each expert
     save(model, tmp_path / "again", name.split(",")[0])
     again = load_file(tmp_path / "again" / "model.safetensors")
     assert again.keys() == each.keys()
     assert all(again[key].equal(each[key]) for key in each)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["granitemoe", "granitemoeshared"])
+def test_a_granite_with_experts_may_have_the_names_of_transformers_5(name, tmp_path):
+    other, published = written(name, tmp_path / "published")
+    _, own = written(name, tmp_path / "own", save_original_format=False)
+    assert own.keys() != published.keys()
+    assert any(key.endswith("experts.gate_up_proj") for key in own)
+    torch.testing.assert_close(load(tmp_path / "own")(TEXT), other(TEXT).logits)
+    save(load(tmp_path / "own"), tmp_path / "again", name)
+    assert load_file(tmp_path / "again" / "model.safetensors").keys() == published.keys()
+
+
+@torch.no_grad()
+def test_the_layers_of_a_glm_for_later_tokens_are_not_read(tmp_path):
+    other, kept = written("glm4_moe", tmp_path)
+    more = {key.replace("layers.1.", "layers.2."): x.clone() for key, x in kept.items() if "layers.1." in key}
+    save_file(kept | more | {"model.layers.2.eh_proj.weight": torch.zeros(32, 64)}, tmp_path / "model.safetensors")
+    torch.testing.assert_close(load(tmp_path)(TEXT), other(TEXT).logits)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 0}))
+    with pytest.raises(ValueError, match="unexpected model.layers.2.eh_proj.weight"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["glm4_moe", "dots1"])
+def test_the_choice_stays_in_32_bits(name, tmp_path):
+    other, kept = written(name, tmp_path)
+    for dtype, wide in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
+        chooses = load(tmp_path, dtype=dtype).blocks[1].feedforward
+        assert (chooses.router.weight.dtype, chooses.choice_bias.dtype, chooses.widen.weight.dtype) == (
+            *(wide, wide),
+            dtype,
+        )
+    # published files have the bias alone in 32 bits
+    half = {key: x if key.endswith("correction_bias") else x.bfloat16() for key, x in kept.items()}
+    save_file(half, tmp_path / "model.safetensors")
+    model = load(tmp_path)
+    assert torch.equal(model.blocks[1].feedforward.choice_bias, other.model.layers[1].mlp.gate.e_score_correction_bias)
+    assert model.blocks[1].feedforward.router.weight.dtype == torch.bfloat16
+    save(model, tmp_path / "again", name)
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert all(again[key].equal(half[key]) for key in half)
 
 
 @torch.no_grad()
@@ -122,8 +171,9 @@ def test_a_gpt_oss_in_four_bits_is_refused_by_name(tmp_path):
 def test_a_number_of_experts_beyond_the_weights_is_refused_before_a_model_is_made(name, tmp_path):
     written("qwen3_moe" if name == "fused" else name, tmp_path, save_original_format=name != "fused")
     config = json.loads((tmp_path / "config.json").read_text())
-    for key in {"num_local_experts", "num_experts", "num_experts_per_tok"} & config.keys():
-        most = {name: 10**9 for name in config if name.startswith("num_") and "experts" in name}
+    sizes = {"num_local_experts", "num_experts", "num_experts_per_tok", "n_routed_experts", "n_shared_experts"}
+    for key in sizes & config.keys():
+        most = {name: 10**9 for name in config if name.startswith(("num_", "n_")) and "experts" in name}
         (tmp_path / "config.json").write_text(json.dumps(config | (most if "per" in key else {key: 10**9})))
         with pytest.raises(ValueError, match=r"fit the weights; got 1000000000"):
             load(tmp_path)
@@ -163,6 +213,21 @@ def sparse(**told):
             "have the width of the model together; got 2 heads of head_width=4 for width=16",
         ),
         ({"mixer": "softmax:variant.sinks=true"}, "gpt_oss", "a gpt_oss has experts with a limit; got Exp"),
+        ({}, "glm4_moe", "a glm4_moe has two experts at least, whose scores are sigmoids; got experts=Exp"),
+        ({"experts": ExpertOptions(4, shared_hidden=7)}, "mixtral", "shared_hidden=7.* would become .*=None"),
+        ({"experts": ExpertOptions(4, shared_hidden=7)}, "qwen2_moe", "shared_gate=False.* would become .*=True"),
+        ({"experts": ExpertOptions(4, scale=2.0)}, "granitemoe", r"scale=2\.0.* would become .*scale=1\.0"),
+        ({"experts": ExpertOptions(4, scores="sigmoid")}, "mixtral", "scores='sigmoid'.* would become .*'softmax'"),
+        (
+            {"experts": ExpertOptions(4, scores="sigmoid", shared_hidden=7, choice_bias=True)},
+            "glm4_moe",
+            "shared_hidden=7.* would become",
+        ),
+        (
+            {"experts": ExpertOptions(4, scores="sigmoid", shared_hidden=42, dense_layers=(1,), choice_bias=True)},
+            "glm4_moe",
+            r"dense_layers=\(1,\).* would become .*dense_layers=\(0,\)",
+        ),
     ],
 )
 def test_experts_that_a_family_cannot_represent_are_refused(told, family, match, tmp_path):

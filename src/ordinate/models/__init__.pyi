@@ -11,7 +11,7 @@ from .encoder import Encoder as Encoder
 from .encoder import EncoderShape as EncoderShape
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
-from .experts import ExpertOptions as ExpertOptions
+from .expert_options import ExpertOptions as ExpertOptions
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .next_token_rules import NextTokenRules as NextTokenRules
 from .prompt import Prompt as Prompt

@@ -25,7 +25,8 @@ from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
-from ordinate.models.experts import ExpertOptions, check_experts, make_feedforward
+from ordinate.models.expert_options import ExpertOptions, check_experts
+from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels

@@ -127,8 +127,8 @@ class Family(ABC):
 
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
-        names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes` or `ignored` (checkpoint
-        tensors to ignore), `copies` (tensors that are tied to the token table), `optional_sizes` with `used_sizes`
+        names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`, `ignored` or `ignores`
+        (checkpoint tensors to ignore), `wide` (tensors that stay in 32 bits), `copies` (tensors that are tied to the token table), `optional_sizes` with `used_sizes`
         (sizes that not every model has) and `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
@@ -149,6 +149,8 @@ class Family(ABC):
     """Other names of keys, as in transformers (`attribute_map`)."""
     ignored_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
+    wide: ClassVar[tuple[str, ...]] = ()
+    """Ends of the names of our tensors that are not read in 16 bits when the others are, as in transformers."""
     optional_sizes: ClassVar[frozenset[str]] = frozenset()
     """Keys of sizes that only some models of the family have; those of others may say anything."""
     settings: Mapping[str, Any] = {}
@@ -226,6 +228,10 @@ class Family(ABC):
     def ignored(self, shape: Shape) -> tuple[str, ...]:
         """Return suffixes of checkpoint tensors that are ignored unless a rule reads them."""
         return self.ignored_suffixes
+
+    def ignores(self, name: str, shape: Shape) -> bool:
+        """Whether a tensor of a checkpoint that no rule reads is ignored."""
+        return name.endswith(self.ignored(shape) or ("\0",))
 
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
         """Return the shape, completed with what follows from the numbers of the tensors and not from their names."""

@@ -24,7 +24,9 @@ DIMENSIONS = frozenset(
      "source_vocabulary", "source_heads", "source_kv_heads", "source_hidden", "embedding_width", "num_channels",
      "num_register_tokens", "pooler_output_size", "embedding_size", "conv_kernel_size", "conv_groups", "ffn_dim",
      "word_embed_proj_dim", "ffn_hidden_size", "num_kv_heads", "num_local_experts", "num_experts",
-     "num_experts_per_tok", "moe_intermediate_size", "count", "chosen", "dense_hidden"}
+     "num_experts_per_tok", "moe_intermediate_size", "count", "chosen", "dense_hidden",
+     "shared_hidden", "shared_expert_intermediate_size", "shared_intermediate_size", "n_routed_experts",
+     "n_shared_experts"}
 )  # fmt: skip
 # quotients of two sizes, which may be fractions
 RATIOS = frozenset({"mlp_ratio"})

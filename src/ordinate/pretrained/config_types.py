@@ -58,7 +58,9 @@ OPTIONAL: Mapping[str, Any] = {
     "id2label": dict[str, str] | None,
 }  # fmt: skip
 """Types of keys that have several."""
-UNSET: Mapping[str, Any] = {"intermediate_size": int | None}
+UNSET: Mapping[str, Any] = dict.fromkeys(
+    ("intermediate_size", "n_routed_experts", "n_shared_experts", "num_experts_per_tok"), int | None
+)
 """Types of keys that may be null only in families where that is the default."""
 NO_COUNTS = frozenset(
     {
@@ -80,6 +82,9 @@ NO_COUNTS = frozenset(
         "sliding_window",
         "decoder_vocab_size",
         "num_local_experts",
+        "num_experts",
+        "first_k_dense_replace",
+        "num_nextn_predict_layers",
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""

@@ -26,8 +26,8 @@ class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
-    May: `bias` (on the QKV projection), `optional_biases`, `out_bias`, `sinks`, `qk_norm`, `qk_norm_across`, `norm`,
-        `norm_position`, `norms`, `zero_centred`, `fused_projections`, `fused_gates`, `activation_key`, `gates`,
+    May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norm_across`,
+        `norm`, `norm_position`, `norms`, `zero_centred`, `fused_projections`, `fused_gates`, `activation_key`, `gates`,
         `score_options`, `feedforward_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`,
         `windows` and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
     """
@@ -50,13 +50,17 @@ class LlamaLike(DecoderLike):
     bias: ClassVar[bool] = False
     """Whether the QKV projection has a bias, and the output projection none."""
     optional_biases: ClassVar[tuple[str, ...]] = ()
-    """Keys of config.json that add biases: `attention_bias`, `mlp_bias`."""
+    """Keys of config.json that add biases: `bias_key`, `mlp_bias`."""
+    bias_key: ClassVar[str] = "attention_bias"
+    """The key of those of the projections of attention."""
     out_bias: ClassVar[bool] = True
-    """Whether `attention_bias` adds one to the output projection too."""
+    """Whether it adds one to the output projection too."""
     sinks: ClassVar[bool] = False
     """Whether heads have attention sinks."""
     qk_norm: ClassVar[bool] = False
     """Whether queries and keys of each head are normalised."""
+    qk_norm_key: ClassVar[str] = ""
+    """The key that says so, in families in which some models have that norm."""
     qk_norm_across: ClassVar[bool] = False
     """Whether that norm is one of all heads together."""
     norm: ClassVar[Norm] = "rms"
@@ -86,6 +90,7 @@ class LlamaLike(DecoderLike):
         head_width = config["head_dim"] or width // heads
         biases = {name: bool(config[name]) for name in self.optional_biases}
         scores = self.scores(config, head_width)
+        parts = biases.get(self.bias_key, False), bool(config.get(self.qk_norm_key, self.qk_norm))
         return Shape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -94,7 +99,7 @@ class LlamaLike(DecoderLike):
             kv_heads=config["num_key_value_heads"] or heads,
             head_width=head_width,
             scheme=self.scheme(config, head_width),
-            mixer=self._mixer(config["rms_norm_eps"], scores, biased=biases.get("attention_bias", False)),
+            mixer=self._mixer(config["rms_norm_eps"], scores, *parts),
             sliding_windows=self.windows(config),
             max_length=config["max_position_embeddings"],
             norm=self.norm,
@@ -118,15 +123,15 @@ class LlamaLike(DecoderLike):
             f"got {shape.feedforward}, {', '.join(map(str, norms))}",
             "choose another family, or use save_pretrained",
         )
-        scores = self._given_scores(shape)
-        mixers = {self._mixer(shape.norm_eps, scores, biased=biased): biased for biased in (True, False)}
+        scores, mixers = self._given_scores(shape), self._mixers(shape)
         need(
             shape.mixer_spec in mixers,
-            f"a {self.model_type} requires the mixer {self._mixer(shape.norm_eps, scores, biased=False)!r}",
+            f"a {self.model_type} requires the mixer {list(mixers)[-1]!r}",
             f"got {shape.mixer_spec!r}",
             "choose another family, or use save_pretrained",
         )
-        biases = {"attention_bias": mixers[shape.mixer_spec], "mlp_bias": "feedforward" in shape.bias}
+        biased, normed = mixers[shape.mixer_spec]
+        biases = {self.bias_key: biased, "mlp_bias": "feedforward" in shape.bias}
         return {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
@@ -137,6 +142,7 @@ class LlamaLike(DecoderLike):
             "head_dim": width,
             self.activation_key: activation_name(shape.feedforward, self.gates),
             **{name: biases[name] for name in self.optional_biases},
+            **({self.qk_norm_key: normed} if self.qk_norm_key else {}),
             "max_position_embeddings": shape.max_length,
             "rms_norm_eps": shape.norm_eps,
             **self.scheme_config(shape, width),
@@ -188,8 +194,7 @@ class LlamaLike(DecoderLike):
         there, here = "model.layers.{}", "blocks.{}"
         parts = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
         stacked = TensorRule if self.fused_projections else StackedQKV
-        whole = self._mixer(shape.norm_eps, self._given_scores(shape), biased=True)
-        biased = "attention_bias" in self.optional_biases and shape.mixer_spec == whole
+        biased, normed = self._mixers(shape).get(shape.mixer_spec, (False, self.qk_norm))
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
             TensorRule("norm.weight", ("model.norm.weight",)),
@@ -198,7 +203,7 @@ class LlamaLike(DecoderLike):
             *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=biased and self.out_bias),
             *self.feedforward_rules(shape),
         ]
-        if self.qk_norm:
+        if normed:
             rules += [
                 TensorRule(f"{here}.mixer.{x}_norm.weight", (f"{there}.self_attn.{x}_norm.weight",)) for x in "qk"
             ]
@@ -222,14 +227,21 @@ class LlamaLike(DecoderLike):
         written = {name: given.get(name, "none") for name in self.score_options}
         return {name: None if text == "none" else float(text) for name, text in written.items()}
 
-    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], *, biased: bool) -> str:
-        """Return the mixer, with biases of all its projections or those that the family always has."""
-        own = biased and "attention_bias" in self.optional_biases
+    def _mixers(self, shape: Shape) -> dict[str, tuple[bool, bool]]:
+        """Return the mixers that the family can have with the scores of a shape, and their biases and QK-norms."""
+        norms = (True, False) if self.qk_norm_key else (self.qk_norm,)
+        parts = [(biased, normed) for biased in (True, False) for normed in norms]
+        scores = self._given_scores(shape)
+        return {self._mixer(shape.norm_eps, scores, *part): part for part in parts}
+
+    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], biased: bool, normed: bool) -> str:
+        """Return the mixer, with biases of all its projections or those that the family always has, and QK-norm."""
+        own = biased and self.bias_key in self.optional_biases
         options = ["variant.bias=true"] if own or self.bias else []
         options += [] if not options or (own and self.out_bias) else ["variant.out_bias=false"]
-        options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if self.qk_norm else []
+        options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if normed else []
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
-        options += ["variant.qk_norm_zero_centred=true"] if self.qk_norm and self.zero_centred else []
+        options += ["variant.qk_norm_zero_centred=true"] if normed and self.zero_centred else []
         options += ["variant.sinks=true"] if self.sinks else []
         options += [f"variant.{name}={value}" for name, value in scores.items() if value is not None]
         return "softmax:" + ",".join(options) if options else "softmax"

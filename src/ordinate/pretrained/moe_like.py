@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 
 from ordinate.core.checks import need
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import LAYER_PLACEHOLDER, TensorRule, Weight, linear_rules
+from ordinate.pretrained._family import LAYER_PLACEHOLDER, StackedPair, TensorRule, Weight, linear_rules
 from ordinate.pretrained.llama_like import LlamaLike
 
 COUNT, CHOSEN = "num_local_experts", "num_experts_per_tok"
@@ -46,7 +46,7 @@ class MoeLike(LlamaLike):
     """Llama-like decoders whose feed-forward is a mixture of experts.
 
     Must: as `LlamaLike`, and in a pair, to read and to write: `experts` and `expert_config`.
-    May: `count_key`, `router`, `gate_names`, `out_name`, `expert_layer` and `expert_rules`.
+    May: `count_key`, `router`, `gate_names`, `out_name`, `expert_layer`, `shared`, `expert_rules` and `shared_rules`.
     """
 
     count_key: ClassVar[str] = COUNT
@@ -59,6 +59,8 @@ class MoeLike(LlamaLike):
     """Names of gate and up projection of an expert in it."""
     out_name: ClassVar[str] = "down_proj"
     """Name of the down projection of an expert in it."""
+    shared: ClassVar[str] = "shared_experts"
+    """Name of the network beside the experts that every token has, in models with one."""
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a shape has for its experts."""
@@ -98,6 +100,8 @@ class MoeLike(LlamaLike):
             dense = place in shape.experts.dense_layers
             make = super().feedforward_rules if dense else self.expert_rules
             rules += make(shape, str(place))
+            if shape.experts.shared_hidden is not None and not dense:
+                rules += self.shared_rules(shape, str(place))
         return rules
 
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
@@ -113,3 +117,14 @@ class MoeLike(LlamaLike):
         gates = tuple(f"{expert}.{name}.weight" for expert in each for name in self.gate_names)
         outs = tuple(f"{expert}.{self.out_name}.weight" for expert in each)
         return [*router, ExpertPairs(f"{here}.widen.weight", gates), ExpertMatrices(f"{here}.narrow.weight", outs)]
+
+    def shared_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
+        """Return the tensor mappings of the network of a layer that every token has beside its experts."""
+        there, here = f"model.layers.{layer}.mlp.{self.shared}", f"blocks.{layer}.feedforward.shared"
+        gated = shape.experts is not None and shape.experts.shared_gate
+        gates = tuple(f"{there}.{name}" for name in self.gate_names)
+        return [
+            *linear_rules(f"{here}.widen", *gates, kind=StackedPair, bias=False),
+            *linear_rules(f"{here}.narrow", f"{there}.{self.out_name}", bias=False),
+            *(linear_rules(f"{here}_gate", f"{there}_gate", bias=False) if gated else ()),
+        ]

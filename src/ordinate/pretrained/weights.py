@@ -82,11 +82,12 @@ def load(
     with torch.device("meta"), reading(folder / CONFIG):
         model: Model = cast(Callable[[Shape], Model], family.model_class)(shape)
     state = _read(family, model, tensors)
-    kinds = {tensor.dtype for tensor in state.values()}
+    kinds = {tensor.dtype for name, tensor in state.items() if not name.endswith(family.wide)}
     if dtype is None and len(kinds) > 1:
         dtype = _common_dtype(read_config(folder), kinds)
     if dtype is not None:
-        state = {name: tensor.to(dtype) for name, tensor in state.items()}
+        wide = torch.promote_types(dtype, torch.float32)
+        state = {name: x.to(wide if name.endswith(family.wide) else dtype) for name, x in state.items()}
     model.load_state_dict(state, assign=True)
     return cast(Decoder | Encoder | EncoderDecoder | VisionTransformer, model.to(device or "cpu").eval())
 
@@ -309,9 +310,8 @@ def _class_remedy(family: Family, model: Model, usual: str) -> str:
 
 
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, names: Mapping[str, str]) -> None:
-    ignored = family.ignored(model.shape) or ("\0",)
     used = set(names.values())
-    extra = [name for name in tensors if name not in used and not name.endswith(ignored)]
+    extra = [name for name in tensors if name not in used and not family.ignores(name, model.shape)]
     usual = "check that config.json belongs to these weights"
     # a tied head, with its bias, or the embedding of one side, may be stored again beside what it is tied to
     untied = {name for rule in family.untied_rules(model.shape) for name in rule.theirs}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need
-from ordinate.models.experts import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, TransposedWeight, Weight, linear_rules
 from ordinate.pretrained.llama_like import LlamaLike

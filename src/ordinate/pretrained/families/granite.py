@@ -1,14 +1,12 @@
 """Granite."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.models.shape import Shape
-from ordinate.pretrained.llama_like import LlamaLike, unusual_scale
+from ordinate.pretrained.granite_like import GraniteLike
 
 
-class Granite(LlamaLike):
+class Granite(GraniteLike):
     """Granite: Llama with factors of the token embeddings, the scores, the output of each branch and the logits.
 
     Source: Granite Team 2024, Granite 3.0 Language Models,
@@ -19,48 +17,5 @@ class Granite(LlamaLike):
     model_type = "granite"
     base_class = "GraniteModel"
     causal_lm_class = "GraniteForCausalLM"
-    # transformers has no other
-    heads = ()
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **LlamaLike.usual,
-        "vocab_size": 32_000,
-        "intermediate_size": 11_008,
-        "num_key_value_heads": None,
-        "max_position_embeddings": 2048,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "embedding_multiplier": 1.0,
-        "residual_multiplier": 1.0,
-        "attention_multiplier": 1.0,
-        "logits_scaling": 1.0,
-    }
+    defaults: ClassVar[Mapping[str, Any]] = {**GraniteLike.defaults, "mlp_bias": False}
     optional_biases = ("attention_bias", "mlp_bias")
-    score_options = ("scale",)
-
-    def scores(self, config: Mapping[str, Any], head_width: int) -> dict[str, float | None]:
-        return {"scale": unusual_scale(config["attention_multiplier"], head_width)}
-
-    def score_config(self, scores: Mapping[str, float | None], head_width: int) -> dict[str, Any]:
-        scale = scores["scale"]
-        return {"attention_multiplier": head_width**-0.5 if scale is None else scale}
-
-    def scales(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "embedding_scale": float(config["embedding_multiplier"]),
-            "residual_scale": float(config["residual_multiplier"]),
-            "logit_scale": 1 / config["logits_scaling"],
-        }
-
-    def scale_config(self, shape: Shape) -> dict[str, Any]:
-        return {
-            "embedding_multiplier": shape.embedding_scale,
-            "residual_multiplier": shape.residual_scale,
-            "logits_scaling": _divisor(shape.logit_scale),
-        }
-
-
-def _divisor(factor: float) -> float:
-    """Return the number by which to divide for this factor; of several, the one with the fewest digits."""
-    near = 1 / factor
-    found = [x for x in (math.nextafter(near, 0), near, math.nextafter(near, math.inf)) if 1 / x == factor]
-    return min(found, key=lambda x: len(repr(x)), default=near)

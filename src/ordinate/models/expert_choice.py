@@ -1,0 +1,63 @@
+"""The choice of the experts of each token, and their weights."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ordinate.models.expert_options import ExpertOptions, Scores
+from ordinate.ops.linear_layer import Linear, linear
+
+Each = Float[Tensor, "tokens experts"]
+# added to sums of weights, of which sigmoids of large negative numbers would be 0
+TINY = 1e-20
+
+
+class WideLinear(Linear):
+    """A linear layer that is computed in float32 at least, whatever the types of its input and weights."""
+
+    def forward(self, input: Float[Tensor, "*any inner"]) -> Float[Tensor, "*any outer"]:
+        """Return W x + b, in float32 for 16-bit numbers."""
+        wide = torch.promote_types(input.dtype, torch.float32)
+        return linear(input.to(wide), self.weight.to(wide), None if self.bias is None else self.bias.to(wide))
+
+
+def softmax_scores(logits: Each) -> Each:
+    """Return the softmax over all experts, in float32 at least: in 16 bits, shares that differ little were equal."""
+    return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+SCORES: Mapping[Scores, tuple[type[Linear], Callable[[Each], Each]]] = {
+    "softmax": (Linear, softmax_scores),
+    "sigmoid": (WideLinear, torch.sigmoid),
+}
+"""The kind of router for each kind of scores, and what makes them of its outputs."""
+
+
+def choose(
+    scores: Each, bias: Float[Tensor, " experts"] | None, options: ExpertOptions
+) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
+    """Return the weights of the chosen experts of each token, and which they are.
+
+    Args:
+        scores: of each expert for each token.
+        bias: added to the scores for the choice only; None: none.
+        options: how many are chosen, and how their scores become weights.
+    """
+    ranks = scores.detach() if bias is None else scores.detach() + bias
+    chosen = _in_groups(ranks, options).topk(options.chosen).indices
+    weights = scores.gather(-1, chosen)
+    if options.normalise:
+        weights = weights / (weights.sum(-1, keepdim=True) + TINY)
+    return weights if options.scale == 1 else weights * options.scale, chosen
+
+
+def _in_groups(ranks: Each, options: ExpertOptions) -> Each:
+    """Return ranks of minus infinity for experts outside of the chosen groups, and those of the others."""
+    if options.chosen_groups == options.groups:
+        return ranks
+    parts = ranks.unflatten(-1, (options.groups, -1))
+    best = parts.topk(2).values.sum(-1).topk(options.chosen_groups).indices
+    left = torch.ones_like(parts[..., 0], dtype=torch.bool).scatter(-1, best, False)
+    return parts.masked_fill(left[..., None], -torch.inf).flatten(-2)

@@ -1,0 +1,92 @@
+"""Base class of decoders with experts like those of DeepSeek-V3."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need, shown
+from ordinate.models.expert_options import ExpertOptions
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
+
+PUBLISHED_COUNT, SHARED = "n_routed_experts", "n_shared_experts"
+"""The keys of the number of experts, and of the widths of an expert that the shared network has."""
+INNER = "moe_intermediate_size"
+"""The key of the hidden width of an expert."""
+FIRST, GROUPS, CHOSEN_GROUPS = "first_k_dense_replace", "n_group", "topk_group"
+"""The keys of the number of first layers without experts, of groups, and of those of each token."""
+
+
+class DeepseekMoeLike(MoeLike):
+    """Decoders with experts in all but the first layers, chosen as in DeepSeek-V3, and a shared network beside them.
+
+    Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts.
+    """
+
+    count_key = PUBLISHED_COUNT
+    aliases: ClassVar[Mapping[str, str]] = {COUNT: PUBLISHED_COUNT}
+    expert_sizes: ClassVar[frozenset[str]] = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER, SHARED})
+    """Keys of the sizes of experts."""
+    optional_sizes = frozenset({"intermediate_size", *expert_sizes})
+    wide = (".choice_bias", ".router.weight")
+
+    def used_sizes(self, shape: Shape) -> frozenset[str]:
+        if shape.experts is None:
+            return self.optional_sizes - self.expert_sizes
+        return self.optional_sizes if shape.experts.dense_layers else self.expert_sizes
+
+    def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        dense = tuple(range(min(config[FIRST], config["num_hidden_layers"])))
+        if len(dense) == config["num_hidden_layers"]:
+            return {}
+        options = ExpertOptions(
+            count=self.expert_count(config),
+            chosen=config[CHOSEN],
+            normalise=bool(config["norm_topk_prob"]),
+            dense_layers=dense,
+            dense_hidden=config["intermediate_size"] if dense else None,
+            scores="sigmoid",
+            choice_bias=True,
+            groups=config[GROUPS],
+            chosen_groups=config[CHOSEN_GROUPS],
+            scale=float(config["routed_scaling_factor"]),
+            shared_hidden=config[SHARED] * config[INNER],
+        )
+        return {"experts": options, "hidden": config[INNER]}
+
+    def expert_config(self, shape: Shape) -> dict[str, Any]:
+        options, hidden = shape.experts, shape.hidden_width
+        if options is None:
+            return {FIRST: shape.layers}
+        must = f"a {self.model_type} has two experts at least, whose scores are sigmoids"
+        fits = options.count > 1 and options.scores == "sigmoid"
+        need(fits, must, f"got experts={options}", "use save_pretrained instead")
+        return {
+            PUBLISHED_COUNT: options.count,
+            CHOSEN: options.chosen,
+            "intermediate_size": hidden if options.dense_hidden is None else options.dense_hidden,
+            INNER: hidden,
+            "norm_topk_prob": options.normalise,
+            FIRST: len(options.dense_layers),
+            GROUPS: options.groups,
+            CHOSEN_GROUPS: options.chosen_groups,
+            "routed_scaling_factor": options.scale,
+            SHARED: max(1, (options.shared_hidden or 0) // hidden),
+        }
+
+    def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
+        there, here = f"model.layers.{layer}.mlp.{self.router}", f"blocks.{layer}.feedforward"
+        bias = TensorRule(f"{here}.choice_bias", (f"{there}.e_score_correction_bias",))
+        return [*super().expert_rules(shape, layer), bias]
+
+    def expert_count(self, config: Mapping[str, Any]) -> int:
+        """Return the number of experts; raise a ValueError too unless the groups of a token have as many as it has."""
+        for name in (PUBLISHED_COUNT, SHARED, CHOSEN):
+            must = f"{name} in config.json must be a whole number, where layers have experts"
+            need(config[name] is not None, must, f"got {shown(config[name])}", "correct it, or download it again")
+        count, parts = super().expert_count(config), config[GROUPS]
+        most = config[CHOSEN_GROUPS] * (count // parts)
+        must = f"{CHOSEN} must be at most the number of experts of {CHOSEN_GROUPS} of {GROUPS} groups"
+        came = f"got {config[CHOSEN]}; {config[CHOSEN_GROUPS]} of {parts} groups have {most}"
+        need(config[CHOSEN] <= most, must, came, "load another checkpoint")
+        return count

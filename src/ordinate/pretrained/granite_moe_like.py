@@ -1,0 +1,42 @@
+"""Base class of Granite-like decoders with a mixture of experts."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.granite_like import GraniteLike
+from ordinate.pretrained.moe_like import CHOSEN, COUNT, MOST, MoeLike
+
+RENAMED: Mapping[str, str] = {
+    "router.layer.weight": "router.weight",
+    "input_linear.weight": "experts.gate_up_proj",
+    "output_linear.weight": "experts.down_proj",
+}
+"""The ends of the names of tensors in published files, and those in files of transformers 5 in its own format."""
+
+
+class GraniteMoeLike(GraniteLike, MoeLike):
+    """Granite-like decoders with a mixture of experts, all of which are in one tensor."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {**GraniteLike.defaults, COUNT: 8, CHOSEN: 2}
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Add that no number of tensors limits the number of experts."""
+        return {**super().complete_config(config, names), MOST: math.inf}
+
+    def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
+        there, here = f"model.layers.{layer}.block_sparse_moe", f"blocks.{layer}.feedforward"
+        return [
+            *linear_rules(f"{here}.router", f"{there}.router.layer", bias=False),
+            *linear_rules(f"{here}.widen", f"{there}.input_linear", bias=False),
+            *linear_rules(f"{here}.narrow", f"{there}.output_linear", bias=False),
+        ]
+
+    def stored_name(self, theirs: str, names: Collection[str]) -> str:
+        """Return a tensor's name in a checkpoint; transformers reads the names of both formats in one file."""
+        start, part, end = theirs.partition(".block_sparse_moe.")
+        other = f"{start}{part}{RENAMED.get(end, end)}"
+        name, same = (super(GraniteMoeLike, self).stored_name(each, names) for each in (theirs, other))
+        return same if name not in names and same in names else name
