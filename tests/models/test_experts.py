@@ -29,9 +29,7 @@ FORMS = {
     "Qwen2-MoE": ("swiglu", ExpertOptions(5, 2, normalise=False, shared_hidden=7, shared_gate=True), False),
     "DeepSeek-V3": (
         "swiglu",
-        ExpertOptions(
-            6, scores="sigmoid", choice_bias=True, groups=3, chosen_groups=2, scale=2.5, shared_hidden=7
-        ),
+        ExpertOptions(6, scores="sigmoid", choice_bias=True, groups=3, chosen_groups=2, scale=2.5, shared_hidden=7),
         False,
     ),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
@@ -237,7 +235,10 @@ def test_sigmoids_are_those_of_logits_in_32_bits():
         ({"count": 4, "groups": 4}, "at least two in each, .*; got count=4 in groups=4; give"),
         ({"count": 4, "chosen_groups": 2}, "as many groups as there are; got 2 of 1; give fewer chosen_groups"),
         ({"count": 4, "chosen": 3, "groups": 2}, "must have the experts of a token; got chosen=3 of 1 groups of 2"),
-        ({"count": 4, "shared_gate": True}, "shared_gate has an effect with shared_hidden only; got shared_gate=True"),
+        (
+            {"count": 4, "shared_gate": True},
+            "shared_gate has an effect with shared_hidden only; got shared_gate=True",
+        ),
         ({"count": 4, "shared_hidden": 3, "limit": 1.0}, "a shared network has no limit; got limit=1.0, shared_h"),
         ({"count": 4, "dense_layers": (2,)}, r"some of the layers from 0 to 1, and leave one .*; got \(2,\)"),
         ({"count": 4, "dense_layers": (0, 1)}, r"and leave one for the experts; got \(0, 1\)"),

@@ -26,6 +26,8 @@ VARIANTS = {
     "sinks": AttentionOptions(sinks=True),
     "narrow": AttentionOptions(head_width=6, scale=0.3),
     "clip": AttentionOptions(bias=True, clip_qkv=0.4),
+    "clip before norms": AttentionOptions(qk_norm=True, qk_norm_across=True, clip_qkv=0.4),
+    "clip after norms": AttentionOptions(qk_norm=True, qk_norm_across=True, clip_qkv=0.4, clip_after_norm=True),
 }
 SCHEMES = {
     "none": lambda d: None,
@@ -65,17 +67,24 @@ def normed(y, norm):
     return out
 
 
-def looped(module, x, context, where):
+def clipped(y, limit):
+    return y.sign() * y.abs().minimum(torch.tensor(limit))
+
+
+def looped(module, name, x, context, where):
     """The module by the formula, one head and one query at a time."""
     d, marks = module.head_width, module.scheme
     weights = module.project.weight.split(module.widths)
     biases = (0.0, 0.0, 0.0) if module.project.bias is None else module.project.bias.split(module.widths)
     projected = [y @ w.T + b for y, w, b in zip((x, context, context), weights, biases, strict=True)]
-    if module.clip_qkv is not None:
-        projected = [y.sign() * y.abs().minimum(torch.tensor(module.clip_qkv)) for y in projected]
+    variant = VARIANTS[name]
+    if variant.clip_qkv is not None and not variant.clip_after_norm:
+        projected = [clipped(y, variant.clip_qkv) for y in projected]
     norms = module.q_norm, module.k_norm
     if isinstance(module.q_norm, AcrossHeadsNorm):
         projected = [*map(normed, projected, norms), projected[2]]
+    if variant.clip_after_norm:
+        projected = [clipped(y, variant.clip_qkv) for y in projected]
     q, k, v = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected)
     if not isinstance(module.q_norm, AcrossHeadsNorm):
         q, k = normed(q, module.q_norm), normed(k, module.k_norm)
@@ -103,7 +112,7 @@ def test_it_is_the_formula_one_query_at_a_time(variant, scheme, causal):
     module, x = made(variant, scheme, causal=causal), tokens(7)
     y, state = module(x)
     where = Geometry.causal(7) if causal else Geometry.full(7)
-    assert torch.allclose(y, looped(module, x, x, where), atol=1e-12)
+    assert torch.allclose(y, looped(module, variant, x, x, where), atol=1e-12)
     assert state.k.shape == (2, 2, 7, module.head_width)
 
 
@@ -114,7 +123,7 @@ def test_cross_attention_keys_have_their_own_positions(variant, scheme):
     module, x, context = made(variant, scheme), tokens(3), tokens(5)
     where = Geometry.cross(3, 5)
     y, state = module(x, context)
-    assert torch.allclose(y, looped(module, x, context, where), atol=1e-12)
+    assert torch.allclose(y, looped(module, variant, x, context, where), atol=1e-12)
     assert torch.equal(module(x, context, where)[0], y)
     # the keys need not be computed again
     assert torch.equal(module(x, state)[0], y)
@@ -234,6 +243,10 @@ def test_half_precision_follows_autocast():
         (lambda: MultiHeadAttention(32, 4, scheme=Learned(width=32, max_length=9)), "apply it to the input instead"),
         (lambda: AttentionOptions(softcap=0.0), "softcap must be above zero"),
         (lambda: AttentionOptions(clip_qkv=0.0), "clip_qkv must be above zero"),
+        (
+            lambda: AttentionOptions(clip_after_norm=True, qk_norm=True, clip_qkv=1.0),
+            "clip_after_norm has an effect only with clip_qkv and qk_norm_across; got clip_qkv=1.0, qk_norm_across=F",
+        ),
         (lambda: AttentionOptions(qk_norm_across=True), "qk_norm_across has an effect only with qk_norm; got"),
         (lambda: AttentionOptions(qk_norm_kind="layer"), "qk_norm_kind has an effect only with qk_norm; got"),
         (lambda: AttentionOptions(qk_norm=True, qk_norm_kind="lay"), "no qk_norm_kind is named 'lay'; .*'layer'"),

@@ -430,7 +430,7 @@ FIELDS = {
             "num_experts": [3, 5],
             "num_experts_per_tok": [1, 3],
             "norm_topk_prob": [OUT, True, False],
-            "clip_qkv": [OUT, None, 0.5],
+            "clip_qkv": [OUT, None, 0.5, 2.0],
         },
         [LM, LM, BASE],
     ),
@@ -865,6 +865,9 @@ SHAPES = {
         "softmax:variant.bias=true,variant.scale=1.0",
         "softmax:variant.bias=true,position_projections=both",
         "softmax:variant.clip_qkv=0.5",
+        "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true,variant.clip_qkv=0.5",
+        "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true,variant.clip_qkv=0.5"
+        ",variant.clip_after_norm=true",
         "softmax:variant.bias=true,variant.sinks=true",
         "softmax:variant.sinks=true",
         "linear",

@@ -22,7 +22,7 @@ HEADS = (
 WIDTHS = ("hidden_size", "n_embd", "n_embed", "d_model", "pooler_hidden_size")
 INNER = ("intermediate_size", "n_inner", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim", "ffn_dim", "ffn_hidden_size")
 # narrower tables, experts
-INNER += ("word_embed_proj_dim", "moe_intermediate_size")
+INNER += ("word_embed_proj_dim", "moe_intermediate_size", "shared_expert_intermediate_size")
 # parts of a head's channels
 CHANNELS = ("head_dim", "d_kv", "attention_head_size", "rotary_dim")
 TOKENS = ("bos", "eos", "pad", "cls", "sep", "mask", "unk", "decoder_start", "forced_eos", "forced_bos")

@@ -20,6 +20,7 @@ FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 PAIRS = ("t5", "mt5", "marian")
 PHI_NORMS = "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05"
 SPARSE = ExpertOptions(4, normalise=False, dense_layers=(1,), dense_hidden=12)
+ACROSS = "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true"
 GATED_BESIDE = ExpertOptions(4, shared_hidden=14, shared_gate=True)
 UNGROUPED = ExpertOptions(
     *(5, 2), normalise=False, dense_layers=(0,), dense_hidden=12, scores="sigmoid", choice_bias=True, shared_hidden=10
@@ -139,6 +140,7 @@ def agrees(folder):
         ("qwen3_moe", {"sliding_window": 3, "max_window_layers": 0}, "sliding_windows", (None,)),
         ("gpt_oss", {"swiglu_alpha": 1.0, "swiglu_limit": 0.3}, "experts", ExpertOptions(4, limit=0.3, slope=1.0)),
         ("olmoe", {"num_local_experts": 3, "norm_topk_prob": True}, "experts", ExpertOptions(3)),
+        ("olmoe", {"clip_qkv": 0.5}, "mixer", f"{ACROSS},variant.clip_qkv=0.5,variant.clip_after_norm=true"),
         ("qwen2_moe", {"norm_topk_prob": True, "mlp_only_layers": [7]}, "experts", GATED_BESIDE),
         ("qwen2_moe", {"num_experts": 0, "shared_expert_intermediate_size": 10**6}, "experts", None),
         ("qwen2_moe", {"qkv_bias": False}, "mixer", "softmax"),
@@ -306,12 +308,12 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
         (
             "glm4_moe",
             {"num_experts_per_tok": 4},
-            "num_experts_per_tok must be at most the number of experts of topk_group of n_group groups; got 4; 1 of 2 "
-            "groups have 3; load",
+            "topk_group groups have num_experts_per_tok experts; got n_routed_experts=6, n_group=2, topk_group=1, "
+            "num_experts_per_tok=4; load",
         ),
         ("dots1", {"n_shared_experts": None}, "n_shared_experts in .* a whole number, where .*; got None; correct"),
         ("dots1", {"norm_topk_prob": None}, r"norm_topk_prob in config\.json must be true or false; got None"),
-        ("olmoe", {"clip_qkv": 0.5}, "olmoe is supported with clip_qkv=None only; got 0.5; load another"),
+        ("olmoe", {"clip_qkv": 0.0}, "clip_qkv must be above zero; got 0.0; correct it, or leave it out"),
         ("gpt_oss", {"swiglu_limit": 0.0}, r"swiglu_limit in config\.json must be above zero; got 0\.0; correct"),
         ("olmo", {"clip_qkv": -1.0}, "clip_qkv must be above zero; got -1.0; correct it, or leave it out"),
         (

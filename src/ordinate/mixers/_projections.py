@@ -43,6 +43,7 @@ class AttentionOptions:
             (gpt-oss).
         clip_qkv: queries, keys and values are clipped to [-clip_qkv, clip_qkv] as they are projected (MPT); None: no
             clipping.
+        clip_after_norm: whether queries and keys are clipped after `qk_norm_across`, not before it (OLMoE).
     """
 
     head_width: int | None = None
@@ -57,6 +58,7 @@ class AttentionOptions:
     softcap: float | None = None
     sinks: bool = False
     clip_qkv: float | None = None
+    clip_after_norm: bool = False
 
     def __post_init__(self) -> None:
         for name in ("head_width", "scale", "softcap", "clip_qkv"):
@@ -72,6 +74,10 @@ class AttentionOptions:
             )
         must, came = f"{', '.join(used)} needs qk_norm_kind='rms'", f"got {self.qk_norm_kind!r}"
         need(is_rms or not used, must, came, "leave one of them out")
+        must = "clip_after_norm has an effect only with clip_qkv and qk_norm_across"
+        came = f"got clip_qkv={self.clip_qkv}, qk_norm_across={self.qk_norm_across}"
+        clips = self.clip_qkv is not None and self.qk_norm_across
+        need(clips or not self.clip_after_norm, must, came, "give both, or leave it out")
 
     def qk_norms(self, head_width: int, heads: int, kv_heads: int) -> Sequence[nn.Module]:
         """Build the norms of queries and of keys."""
@@ -80,18 +86,31 @@ class AttentionOptions:
         if self.qk_norm_kind != "rms":
             make = LAYER_NORMS[self.qk_norm_kind]
             return [make(head_width, count, self.norm_eps) for count in (heads, kv_heads)]
-        kind, counts = (AcrossHeadsNorm, (heads, kv_heads)) if self.qk_norm_across else (RMSNorm, (1, 1))
-        zero_centred = self.qk_norm_zero_centred
-        return [kind(head_width * count, eps=self.norm_eps, zero_centred=zero_centred) for count in counts]
+        options: dict[str, Any] = {"eps": self.norm_eps, "zero_centred": self.qk_norm_zero_centred}
+        if not self.qk_norm_across:
+            return [RMSNorm(head_width, **options) for _ in "qk"]
+        limit = self.clip_qkv if self.clip_after_norm else None
+        return [AcrossHeadsNorm(head_width * count, limit=limit, **options) for count in (heads, kv_heads)]
 
 
 class AcrossHeadsNorm(RMSNorm):
-    """RMSNorm of queries or keys over the channels of all heads together (OLMo 2)."""
+    """RMSNorm of queries or keys over the channels of all heads together (OLMo 2).
+
+    Args:
+        width: channels of all heads.
+        limit: the magnitude to which the normalised ones are clipped (OLMoE); None: they are not.
+        options: of `RMSNorm`.
+    """
+
+    def __init__(self, width: int, *, limit: float | None = None, **options: Any) -> None:
+        super().__init__(width, **options)
+        self.limit = limit
 
     def forward(self, x: Queries) -> Queries:
         """Return the normalised queries or keys."""
         rows = x.transpose(1, 2)
-        return super().forward(rows.flatten(2)).unflatten(2, rows.shape[2:]).transpose(1, 2)
+        out = super().forward(rows.flatten(2)).unflatten(2, rows.shape[2:]).transpose(1, 2)
+        return _clipped(out, self.limit)
 
 
 class PerHeadLayerNorm(nn.Module):
@@ -153,6 +172,8 @@ class AttentionProjections(nn.Module):
         need_fraction("dropout", dropout)
         self.width, self.dropout, self.softcap = width, dropout, variant.softcap
         self.clip_qkv = variant.clip_qkv
+        # otherwise their norm clips them
+        self.clip_qk = None if variant.clip_after_norm else variant.clip_qkv
         self.head_width = width // heads if variant.head_width is None else variant.head_width
         # from the unencoded head width: a scheme may append channels to q and k
         self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
@@ -194,17 +215,17 @@ class AttentionProjections(nn.Module):
 
     def project_queries(self, x: Tokens) -> Queries:
         """Queries for cross-attention, before positions are encoded."""
-        return self._part(x, slice(self.widths[0]))
+        return _clipped(self._part(x, slice(self.widths[0])), self.clip_qk)
 
     def project_keys_values(self, context: Context) -> tuple[Keys, Values]:
         """Keys and values for cross-attention, before positions are encoded."""
         k, v = self._part(context, slice(self.widths[0], None)).chunk(2, 1)
-        return k, v
+        return _clipped(k, self.clip_qk), _clipped(v, self.clip_qkv)
 
     def project_qkv(self, x: Tokens) -> tuple[Queries, Keys, Values]:
         """Queries, keys and values for self-attention, before positions are encoded."""
-        q, k, v = (self.split_heads(part) for part in self._clipped(self.project(x)).split(self.widths, -1))
-        return q, k, v
+        q, k, v = (self.split_heads(part) for part in self.project(x).split(self.widths, -1))
+        return _clipped(q, self.clip_qk), _clipped(k, self.clip_qk), _clipped(v, self.clip_qkv)
 
     def split_heads(self, x: Tokens) -> Queries:
         """Split columns into heads: (batch, tokens, heads * head_width) to (batch, heads, tokens, head_width)."""
@@ -245,10 +266,7 @@ class AttentionProjections(nn.Module):
     def _part(self, x: Tokens, rows: slice) -> Queries:
         weight, bias = weight_and_bias(self.project)
         bias = None if bias is None else bias[rows]
-        return self.split_heads(self._clipped(linear(x, weight[rows], bias)))
-
-    def _clipped(self, projected: Tokens) -> Tokens:
-        return projected if self.clip_qkv is None else projected.clamp(-self.clip_qkv, self.clip_qkv)
+        return self.split_heads(linear(x, weight[rows], bias))
 
 
 class AttentionMixer(AttentionProjections, Mixer[KVCache]):
@@ -281,3 +299,7 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
         y, after = self.with_causal_gradients(lambda x: self.self_attention(x, at, state), x, at, state)
         # the bias of the output projection is not 0 at padding
         return y if getattr(self.out, "bias", None) is None else zero_at_padding(y, at.where), after
+
+
+def _clipped(x: Queries, limit: float | None) -> Queries:
+    return x if limit is None else x.clamp(-limit, limit)

@@ -71,8 +71,8 @@ class Experts(nn.Module):
         https://arxiv.org/abs/2508.10925; sigmoids, groups and bias those of DeepSeek-AI 2024, DeepSeek-V3, section
         2.1.2, https://arxiv.org/abs/2412.19437; the shared network that of Dai et al. 2024, DeepSeekMoE,
         https://arxiv.org/abs/2401.06066.
-    Departs: no loss that balances the load of the experts, no capacity and no noise: no token is dropped. No rule that
-        changes the bias in training.
+    Departs: no loss that balances the load of the experts, no rule that changes the bias, no capacity and no noise:
+        no token is dropped.
     """
 
     choice_bias: Float[Tensor, " experts"] | None

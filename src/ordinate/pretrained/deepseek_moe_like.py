@@ -80,13 +80,14 @@ class DeepseekMoeLike(MoeLike):
         return [*super().expert_rules(shape, layer), bias]
 
     def expert_count(self, config: Mapping[str, Any]) -> int:
-        """Return the number of experts; raise a ValueError too unless the groups of a token have as many as it has."""
+        """Return the number of experts; raise a ValueError unless the groups of a token have as many as it has."""
         for name in (PUBLISHED_COUNT, SHARED, CHOSEN):
             must = f"{name} in config.json must be a whole number, where layers have experts"
             need(config[name] is not None, must, f"got {shown(config[name])}", "correct it, or download it again")
-        count, parts = super().expert_count(config), config[GROUPS]
-        most = config[CHOSEN_GROUPS] * (count // parts)
-        must = f"{CHOSEN} must be at most the number of experts of {CHOSEN_GROUPS} of {GROUPS} groups"
-        came = f"got {config[CHOSEN]}; {config[CHOSEN_GROUPS]} of {parts} groups have {most}"
-        need(config[CHOSEN] <= most, must, came, "load another checkpoint")
+        count = super().expert_count(config)
+        told = {name: config[name] for name in (PUBLISHED_COUNT, GROUPS, CHOSEN_GROUPS, CHOSEN)}
+        size, rest = divmod(count, config[GROUPS])
+        must = f"{GROUPS} must divide {PUBLISHED_COUNT}, and {CHOSEN_GROUPS} groups have {CHOSEN} experts"
+        came = f"got {', '.join(f'{name}={value}' for name, value in told.items())}"
+        need(not rest and config[CHOSEN] <= config[CHOSEN_GROUPS] * size, must, came, "load another checkpoint")
         return count

@@ -9,7 +9,7 @@ from ordinate.pretrained.llama_like import LlamaLike, unusual_scale
 
 
 class GraniteLike(LlamaLike):
-    """Granite-like decoders: factors of the token embeddings, the scores, the output of each branch and the logits."""
+    """Granite-like decoders: factors of the embeddings, the scores, the output of each branch and the logits."""
 
     # transformers has no other
     heads = ()

@@ -26,10 +26,11 @@ class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
-    May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norm_across`,
-        `norm`, `norm_position`, `norms`, `zero_centred`, `fused_projections`, `fused_gates`, `activation_key`, `gates`,
-        `score_options`, `feedforward_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`,
-        `windows` and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
+    May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `sinks`, `qk_norm`,
+        `qk_norm_key`, `qk_norm_across`, `norm`, `norm_position`, `norms`, `zero_centred`, `fused_projections`,
+        `fused_gates`, `activation_key`, `gates`, `score_options`, `feedforward_rules`, and in pairs, to read and to
+        write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales` and
+        `scale_config`.
     """
 
     prefix = "model."

@@ -7,13 +7,15 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import need_usual
+from ordinate.pretrained.clipped_like import ClippedLike
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
 
 
-class Olmoe(MoeLike):
+class Olmoe(ClippedLike, MoeLike):
     """OLMoE: Llama with a mixture of experts, and norms of queries and keys over all heads together.
+
+    Values, and queries and keys after their norms, are clipped if so set.
 
     Source: Muennighoff et al. 2024, OLMoE: Open Mixture-of-Experts Language Models, https://arxiv.org/abs/2409.02060.
     """
@@ -40,15 +42,12 @@ class Olmoe(MoeLike):
         "num_experts": 64,
         CHOSEN: 8,
         "norm_topk_prob": False,
+        "clip_qkv": None,
     }
     optional_biases = ("attention_bias",)
     qk_norm = True
     qk_norm_across = True
-
-    def shape(self, config: Mapping[str, Any]) -> Shape:
-        # it clips queries and keys after their norms
-        need_usual(self, config, clip_qkv=None)
-        return super().shape(config)
+    clip_options = ("variant.clip_after_norm=true",)
 
     def config(self, shape: Shape) -> dict[str, Any]:
         width = shape.bindable_sizes["head_width"]
