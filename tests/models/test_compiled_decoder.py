@@ -86,6 +86,8 @@ FORMS = (
     "norm_position='peri', zero_centred_norm=True, mixer='softmax:variant.softcap=2', logit_softcap=0.5",
     "residual_scale=0.3, embedding_scale=3.0, logit_scale=0.25",
     "feedforward='swiglu', experts=ExpertOptions(4, limit=0.5), bias=('feedforward', 'router')",
+    "feedforward='swiglu', experts=ExpertOptions(4, scores='sigmoid', choice_bias=True, groups=2, scale=2.0, "
+    "shared_hidden=24, shared_gate=True)",
 )
 FORMED = """
 import sys

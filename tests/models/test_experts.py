@@ -325,7 +325,7 @@ def test_new_experts_start_as_other_layers_do():
     assert narrow.weight.std().item() == pytest.approx(0.02 / 4**0.5, rel=0.1)
 
 
-@pytest.mark.parametrize("told", [{"blocks": "reversible"}, {"dropout": 0.1}])
+@pytest.mark.parametrize("told", [{"blocks": "reversible"}, {"dropout": 0.1}, {"dropout": 0.1, "experts": GROUPED}])
 def test_experts_train_where_activations_are_computed_again(told):
     model, ids = decoder(**told).train(), torch.randint(0, 11, (2, 9))
     found = []
@@ -343,7 +343,8 @@ def test_experts_are_in_encoders_too():
     assert Encoder(EncoderShape(**sizes))(torch.randint(0, 11, (2, 9))).shape == (2, 9, 16)
 
 
-def test_probes_attach_to_a_decoder_with_experts():
-    model, ids = decoder(), torch.randint(0, 11, (1, 9))
+@pytest.mark.parametrize("experts", [FULL, GROUPED])
+def test_probes_attach_to_a_decoder_with_experts(experts):
+    model, ids = decoder(experts), torch.randint(0, 11, (1, 9))
     seen = attach(model).forward(Inputs(ids))
     torch.testing.assert_close(seen.logits, model(ids))

@@ -41,7 +41,7 @@ SHARED_EXPERT = QWEN_EXPERTS | {"shared_expert_intermediate_size": 40}
 GPT_OSS = {"head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 1.0, "sliding_window": 4}
 DEEPSEEK = {"n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1}
 DEEPSEEK |= {"first_k_dense_replace": 1, "routed_scaling_factor": 1.5}
-GROUPED = {"n_routed_experts": 6, "n_group": 3, "topk_group": 2, "n_shared_experts": 2, "norm_topk_prob": False}
+GROUPED = {"n_routed_experts": 6, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "norm_topk_prob": False}
 GROUPED |= {"first_k_dense_replace": 0}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
@@ -304,8 +304,11 @@ def theirs(name, **told):
         # its checkpoints have a head of their own, which transformers 5 takes from there only
         model.lm_head.weight = torch.nn.Parameter(torch.randn(29, 32))
     for buffer_name, buffer in model.named_buffers():
-        if buffer_name.endswith(("final_logits_bias", "e_score_correction_bias")):
+        if buffer_name.endswith("final_logits_bias"):
             buffer.normal_()
+        if buffer_name.endswith("e_score_correction_bias"):
+            # the scores decide too
+            buffer.normal_(std=0.2)
     for parameter in model.parameters():
         # sinusoids are fixed
         if parameter.requires_grad:

@@ -69,7 +69,7 @@ def model_of(config, head):
             parameter.data.add_(0.2 * torch.randn_like(parameter))
     for name, buffer in model.named_buffers():
         if name.endswith(("final_logits_bias", "e_score_correction_bias")):
-            buffer.normal_()
+            buffer.normal_(std=0.5)
     return model
 
 

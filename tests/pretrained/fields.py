@@ -248,7 +248,7 @@ GRANITE_MOE = (
 DEEPSEEK = (
     LLAMA
     | {"n_routed_experts": 6, "n_group": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
-    | {"first_k_dense_replace": 1, "n_shared_experts": 1}
+    | {"first_k_dense_replace": 1, "n_shared_experts": 1, "routed_scaling_factor": 1.5}
 )
 DEEPSEEK_MOE = (
     {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}

@@ -23,7 +23,13 @@ SPARSE = ExpertOptions(4, normalise=False, dense_layers=(1,), dense_hidden=12)
 ACROSS = "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true"
 GATED_BESIDE = ExpertOptions(4, shared_hidden=14, shared_gate=True)
 UNGROUPED = ExpertOptions(
-    *(5, 2), normalise=False, dense_layers=(0,), dense_hidden=12, scores="sigmoid", choice_bias=True, shared_hidden=10
+    *(5, 2, False),
+    dense_layers=(0,),
+    dense_hidden=12,
+    scores="sigmoid",
+    choice_bias=True,
+    scale=1.5,
+    shared_hidden=10,
 )
 SIGMOIDS = replace(UNGROUPED, count=6, normalise=True, groups=2, scale=2.5, shared_hidden=20)
 YARN = "rope:theta=150000.0,spectrum=yarn,spectrum.factor=32.0,spectrum.trained_length=4096,spectrum.truncate=False"

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from ordinate import Decoder, Geometry, Shape
 from ordinate.models.expert_options import ExpertOptions
+from ordinate.models.experts import Experts
 from ordinate.pretrained import verify
 from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import load, save
@@ -48,6 +50,50 @@ def test_the_outputs_are_those_of_transformers_in_float64(name, tmp_path):
         came, kept = with_cache(other, kept, input_ids=piece)
         pieces.append(came.logits)
     torch.testing.assert_close(model(TEXT), torch.cat(pieces, 1), **near)
+
+
+def ungated(experts):
+    experts.shared_gate = None
+
+
+def unshared(experts):
+    experts.shared = None
+
+
+def unbiased(experts):
+    experts.choice_bias.zero_()
+
+
+def changed(**options):
+    def change(experts):
+        experts.options = replace(experts.options, **options)
+
+    return change
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("qwen2_moe", ungated),
+        ("qwen2_moe", changed(normalise=True)),
+        ("granitemoe", changed(normalise=False)),
+        ("granitemoeshared", unshared),
+        ("glm4_moe, groups", unbiased),
+        ("glm4_moe, groups", changed(groups=1, chosen_groups=1)),
+        ("glm4_moe, groups", changed(scale=1.0)),
+        ("dots1", changed(normalise=False)),
+    ],
+)
+def test_a_part_that_is_passed_over_is_noticed(name, spoil, tmp_path):
+    # a mutant of a model that was read
+    other, _ = written(name, tmp_path)
+    model, expected = load(tmp_path), other(TEXT).logits
+    torch.testing.assert_close(model(TEXT), expected)
+    for block in model.blocks:
+        if isinstance(block.feedforward, Experts):
+            spoil(block.feedforward)
+    assert (model(TEXT) - expected).abs().max() > 1e-3 * expected.abs().max()
 
 
 @torch.no_grad()
