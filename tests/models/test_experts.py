@@ -307,9 +307,9 @@ def test_some_layers_may_have_one_network_of_a_width_of_its_own():
 
 
 def test_a_config_with_too_many_experts_is_refused_before_a_model_is_made(tmp_path):
-    decoder().save_pretrained(tmp_path)
+    decoder(dataclasses.replace(GROUPED, dense_layers=(1,), dense_hidden=20)).save_pretrained(tmp_path)
     config = (tmp_path / "config.json").read_text()
-    for name, size in (("count", 4), ("dense_hidden", 20)):
+    for name, size in (("count", 4), ("dense_hidden", 20), ("shared_hidden", 7)):
         (tmp_path / "config.json").write_text(config.replace(f'"{name}": {size}', f'"{name}": {10**15}'))
         with pytest.raises(ValueError, match=f"{name} in config.json must fit the weights; got {10**15}"):
             read_model(tmp_path)

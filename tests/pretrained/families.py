@@ -307,8 +307,8 @@ def theirs(name, **told):
         if buffer_name.endswith("final_logits_bias"):
             buffer.normal_()
         if buffer_name.endswith("e_score_correction_bias"):
-            # the scores decide too
-            buffer.normal_(std=0.2)
+            # far from each other: in 16 bits, experts of nearly equal scores would be others
+            buffer.copy_(torch.randperm(len(buffer)).square() / 4)
     for parameter in model.parameters():
         # sinusoids are fixed
         if parameter.requires_grad:

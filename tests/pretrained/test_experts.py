@@ -83,6 +83,7 @@ def changed(**options):
         ("glm4_moe, groups", changed(groups=1, chosen_groups=1)),
         ("glm4_moe, groups", changed(scale=1.0)),
         ("dots1", changed(normalise=False)),
+        ("glm4_moe", changed(normalise=False)),
     ],
 )
 def test_a_part_that_is_passed_over_is_noticed(name, spoil, tmp_path):

@@ -15,7 +15,7 @@ TINY = 1e-20
 
 
 class WideLinear(Linear):
-    """A linear layer that is computed in float32 at least, whatever the types of its input and weights."""
+    """A linear layer that is computed in float32 at least (with autocast in its type)."""
 
     def forward(self, input: Float[Tensor, "*any inner"]) -> Float[Tensor, "*any outer"]:
         """Return W x + b, in float32 for 16-bit numbers."""
