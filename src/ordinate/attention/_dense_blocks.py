@@ -22,14 +22,15 @@ from ordinate.core.shapes import Keys, Outputs, Queries, Weights
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.double_backward import gradients
 
-# largest numbers of queries and of pairs per block
-MAX_ROWS, MAX_PAIRS = 256, 2**22
+# largest numbers of queries and of pairs per block; with fewer queries than the least, the kernel is slow: a block of so
+# many has about as many numbers as the queries of all blocks
+MAX_ROWS, MAX_PAIRS, MIN_ROWS = 256, 2**22, 64
 
 
 def blocks_of(where: Geometry, q: Queries, k: Keys) -> list[QueryBlock]:
     """Return the blocks of a call."""
     rows = MAX_PAIRS // max(1, q.shape[0] * q.shape[1] * k.shape[2])
-    return query_blocks(where, min(max(1, rows), MAX_ROWS))
+    return query_blocks(where, min(max(MIN_ROWS, rows), MAX_ROWS))
 
 
 def attend_whole(call: AttentionCall, terms: Terms) -> Outputs:
