@@ -22,8 +22,8 @@ from ordinate.core.shapes import Keys, Outputs, Queries, Weights
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.double_backward import gradients
 
-# largest numbers of queries and of pairs per block; with fewer queries than the least, the kernel is slow: a block of so
-# many has about as many numbers as the queries of all blocks
+# largest numbers of queries and of pairs per block; with fewer queries than the least the kernel is slow, and the
+# bias of so many has about as many numbers as the queries of all blocks
 MAX_ROWS, MAX_PAIRS, MIN_ROWS = 256, 2**22, 64
 
 

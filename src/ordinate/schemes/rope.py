@@ -146,16 +146,19 @@ class Rope(Scheme):
         q, k, length = q.to(wide), k.to(wide), in_float64(where.q_pos[..., 0]) + 1
         if self.spectrum.length_thresholds is None:
             return self._scores_per_query(q, k, where, self.spectrum.rates_at(length, self.rotary_dim, self.theta))
-        return self._staged_scores(q, k, (where.q_pos, where.k_pos), self._stages(length))
+        stages = self._stages(length)
+        if len(length) == 1 or not has_free_values(length) or all(bool(own.any(1).all()) for own, _ in stages):
+            return self._staged_scores(q, k, (where.q_pos, where.k_pos), stages)
+        # one after the other, so that the rounding of a sequence does not depend on the others in the batch
+        made = []
+        for i in range(len(q)):
+            one, keys = slice(i, i + 1), slice(i % len(where.k_pos), i % len(where.k_pos) + 1)
+            pos = where.q_pos[one], where.k_pos[keys]
+            made.append(self._staged_scores(q[one], k[one], pos, self._stages(length[one])))
+        return torch.cat(made)
 
     def _staged_scores(self, q: Queries, k: Keys, pos: tuple[Tensor, Tensor], stages: list[Stage]) -> Bias:
         """Return the scores if the queries between two breaks have the same rates."""
-        mixed = len(pos[0]) > 1 and has_free_values(pos[0])
-        if mixed and not all(bool(own.any(1).all()) for own, _ in stages):
-            # one after the other, so that the rounding of a sequence does not depend on the others in the batch
-            parts = zip(q.split(1), k.split(1), *(x.expand(len(q), -1, -1).split(1) for x in pos), strict=True)
-            made = ((x, y, (asks, holds), in_float64(asks[..., 0]) + 1) for x, y, asks, holds in parts)
-            return torch.cat([self._staged_scores(*one, self._stages(length)) for *one, length in made])
         turned = []
         for own, example in stages:
             rates = self.spectrum.rates_at(

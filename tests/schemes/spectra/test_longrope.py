@@ -180,6 +180,27 @@ def test_a_query_that_asks_alone_is_scored_as_among_the_others():
     assert scheme.score(q[:, :, :0], k, where.block(slice(0, 0))).shape == (1, 2, 0, 9)
 
 
+def test_sequences_on_both_sides_of_the_training_length_are_scored_as_alone():
+    spectrum = LongRope(short_factor=SHORT, long_factor=LONG, trained_length=5, factor=4)
+    scheme = Rope(head_width=8, spectrum=spectrum)
+    # within the training length, across it, and beyond it
+    pos = torch.tensor([[0, 1, 2, 3], [3, 4, 5, 6], [20, 21, 22, 23]])[..., None]
+    q, k = torch.randn(2, 3, 2, 4, 8)
+    whole = scheme.score(q, k, Geometry.from_positions(pos))
+    for i in range(3):
+        assert torch.equal(
+            whole[i : i + 1], scheme.score(q[i : i + 1], k[i : i + 1], Geometry.from_positions(pos[i : i + 1]))
+        )
+        for j in range(4):
+            # the rates of a query are those of its own length for all keys
+            rates = spectrum.rates_at(torch.tensor([pos[i, j].item() + 1.0]), 8, scheme.theta)
+            angles = (pos[i, j] - pos[i]).double() * rates
+            a, b = (x.double().unflatten(-1, (2, 4)).unbind(-2) for x in (q[i, :, j : j + 1], k[i]))
+            turned = (a[0] * b[0] + a[1] * b[1]) * angles.cos() + (a[0] * b[1] - a[1] * b[0]) * angles.sin()
+            exact = turned.sum(-1) * spectrum.query_key_scale**2
+            torch.testing.assert_close(whole[i, :, j].double(), exact, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.extended
 def test_the_contract_holds():
     # the suite's texts are longer than this
