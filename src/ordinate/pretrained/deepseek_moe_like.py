@@ -25,15 +25,9 @@ class DeepseekMoeLike(MoeLike):
 
     count_key = PUBLISHED_COUNT
     aliases: ClassVar[Mapping[str, str]] = {COUNT: PUBLISHED_COUNT}
-    expert_sizes: ClassVar[frozenset[str]] = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER, SHARED})
-    """Keys of the sizes of experts."""
+    expert_sizes = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER, SHARED})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
     wide = (".choice_bias", ".router.weight")
-
-    def used_sizes(self, shape: Shape) -> frozenset[str]:
-        if shape.experts is None:
-            return self.optional_sizes - self.expert_sizes
-        return self.optional_sizes if shape.experts.dense_layers else self.expert_sizes
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
         dense = tuple(range(min(config[FIRST], config["num_hidden_layers"])))

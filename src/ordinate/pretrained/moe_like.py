@@ -46,7 +46,8 @@ class MoeLike(LlamaLike):
     """Llama-like decoders whose feed-forward is a mixture of experts.
 
     Must: as `LlamaLike`, and in a pair, to read and to write: `experts` and `expert_config`.
-    May: `count_key`, `router`, `gate_names`, `out_name`, `expert_layer`, `shared`, `expert_rules` and `shared_rules`.
+    May: `count_key`, `router`, `gate_names`, `out_name`, `expert_layer`, `shared`, `expert_sizes`, `expert_rules` and
+    `shared_rules`.
     """
 
     count_key: ClassVar[str] = COUNT
@@ -61,6 +62,14 @@ class MoeLike(LlamaLike):
     """Name of the down projection of an expert in it."""
     shared: ClassVar[str] = "shared_experts"
     """Name of the network beside the experts that every token has, in models with one."""
+
+    expert_sizes: ClassVar[frozenset[str]] = frozenset()
+    """Those of `optional_sizes` that models with experts have; the others are of layers without."""
+
+    def used_sizes(self, shape: Shape) -> frozenset[str]:
+        if shape.experts is None:
+            return self.optional_sizes - self.expert_sizes
+        return self.optional_sizes if shape.experts.dense_layers else self.expert_sizes
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a shape has for its experts."""

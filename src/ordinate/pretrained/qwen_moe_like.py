@@ -33,14 +33,8 @@ class QwenMoeLike(MoeLike):
         "mlp_only_layers": None,
     }
     """Default values that these families share."""
-    expert_sizes: ClassVar[frozenset[str]] = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER})
-    """Keys of the sizes of experts."""
+    expert_sizes = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
-
-    def used_sizes(self, shape: Shape) -> frozenset[str]:
-        if shape.experts is None:
-            return self.optional_sizes - self.expert_sizes
-        return self.optional_sizes if shape.experts.dense_layers else self.expert_sizes
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
         layers, only, every = (
