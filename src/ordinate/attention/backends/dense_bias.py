@@ -54,7 +54,8 @@ class DenseBias(Backend):
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave short texts and few queries to PyTorch, and relative vectors in long texts to their own backend."""
-        scheme, long = call.at.scheme, call.k.shape[2] > MAX_KEYS
+        # not asked while torch.compile traces, which would compile for each such limit
+        scheme, long = call.at.scheme, not torch.compiler.is_compiling() and call.k.shape[2] > MAX_KEYS
         few = few_head_pairs(call, MIN_BLOCK_PAIRS if long else MIN_CONTENT_PAIRS)
         if scheme.hooks == ("bias",):
             return few or few_head_pairs(call, MIN_HEAD_PAIRS)
