@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+# pytest-benchmark warns where it finds xdist, and warnings are errors
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"]
 SUITES = ["tests/contracts/test_schemes.py", "tests/contracts/test_mixers.py", "tests/models/test_fixed_cache.py"]
 
 
@@ -47,7 +48,8 @@ def bench(name: str, *more: str) -> list[str]:
 
 def parts() -> list[Part]:
     """All parts, the most valuable first."""
-    attention, proofs = [*PYTEST, "tests/attention/test_device.py"], [".ci/gpu_proofs.py", "--device"]
+    attention = [*PYTEST, "tests/attention/test_device.py"]
+    proofs, models = [".ci/gpu_proofs.py", "--device"], [".ci/gpu_models.py", "--device"]
     gpu, dry = ["--device", "cuda"], ["--quick", "--device", "cpu"]
     study, tiny = (
         ["-m", "ordinate", "study", "--out", "{out}/study", "--preset"],
@@ -58,6 +60,7 @@ def parts() -> list[Part]:
         Part("about", 3, [".ci/gpu_about.py"], [".ci/gpu_about.py"]),
         Part("proofs", 10, [*proofs, "cuda"], [*proofs, "cpu", "--quick"]),
         Part("backends", 15, [*attention, *gpu], [*attention, "-k", "made_on_the_device"]),
+        Part("models", 10, [*models, "cuda"], [*models, "cpu", "--quick"]),
         Part("attention", 15, bench("attention", *gpu), bench("attention", *dry)),
         Part("kernels", 6, bench("kernels", *gpu), bench("kernels", "--device", "cpu")),
         Part("contracts", 20, [*PYTEST, *SUITES, *gpu], [*PYTEST, *SUITES, "-k", "promise and rope"]),

@@ -6,14 +6,10 @@ In small cases of many forms, which many processes compile: on a GPU that takes 
 import argparse
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 
 import torch
+from jobs import Rows, run, told
 
 from ordinate import Decoder, Geometry, Shape
 from ordinate.attention._backend import AttentionCall, ScoreOptions, backends
@@ -21,7 +17,6 @@ from ordinate.attention._proof_case import disagreement
 from ordinate.ops.triton.proofs import found as proved
 from ordinate.schemes import T5, Alibi, Fire, NoPosition, Rope, Shaw, Toeplitz
 
-Rows = list[dict[str, str | None]]
 TYPES = ("bfloat16", "float16", "float32")
 # with kernels of their own
 MIXERS = ["deltanet", "gated_deltanet", "rwkv7", "gla", "linear", "mamba2", "performer", "retnet", "rwkv4", "rwkv6"]
@@ -46,7 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--job", nargs="+", help="a type, a width and a geometry, or mixers and a width: these alone")
+    parser.add_argument(
+        "--job", nargs="+", help="a type, a width, a geometry and flex or others, or mixers and a width"
+    )
     chosen = parser.parse_args()
     if chosen.job:
         with torch.device(chosen.device):
@@ -56,50 +53,20 @@ def main() -> None:
     shapes = ["causal", "packed"] if chosen.quick else list(GEOMETRIES)
     # at one width: each form of each kernel is compiled first
     jobs = [["mixers", str(widths[0])]]
-    jobs += [[type, str(width), shape] for type, width, shape in itertools.product(types, widths, shapes)]
-    found = run(jobs, ["--device", chosen.device, *(["--quick"] if chosen.quick else [])])
-    wrong = [row for row in found if row["reason"] is not None]
-    for row in wrong:
-        print(json.dumps(row))
-    print(f"{len(found)} forms, {len(wrong)} wrong")
+    # FlexAttention, whose compilation takes by far the longest, after all others
+    forms = itertools.product(("others", "flex"), types, widths, shapes)
+    jobs += [[type, str(width), shape, part] for part, type, width, shape in forms]
+    told(run(__file__, jobs, ["--device", chosen.device, *(["--quick"] if chosen.quick else [])], "proofs-all"))
 
 
 def computed(job: Sequence[str], *, quick: bool) -> Rows:
     """Compute a job, given in words."""
     if job[0] == "mixers":
         return tested_mixers(int(job[1]))
-    type, width, shape = job
-    return tested(getattr(torch, type), int(width), shape, quick=quick)
-
-
-def run(jobs: Sequence[Sequence[str]], options: Sequence[str]) -> Rows:
-    """Compute each job in a process of its own, with which an error of the device ends; many at a time."""
-    # processes enough: each would start a team of compilers of its own for FlexAttention
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    pool, found = ThreadPoolExecutor(os.cpu_count() or 1), []
-    try:
-        for done in as_completed([pool.submit(in_process, job, options) for job in jobs]):
-            found += done.result()
-            save(found)
-    finally:
-        # at the limit of time jobs that have not begun are left out
-        pool.shutdown(cancel_futures=True)
-    return found
-
-
-def in_process(job: Sequence[str], options: Sequence[str]) -> Rows:
-    """Compute a job in a new process; one that ends early is a row."""
-    done = subprocess.run([sys.executable, __file__, *options, "--job", *job], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        return [{"job": " ".join(job), "reason": f"its process ended with exit status {done.returncode}"}]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def save(found: Rows) -> None:
-    """Save what has been found so far: a machine that is lent for a while may be gone before the last form."""
-    folder = os.environ.get("ORDINATE_BENCH_RESULTS")
-    if folder:
-        (Path(folder) / "proofs-all.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    type, width, shape, part = job
+    left_out = {"compiled", "context_parallel", "reference"}
+    named = [name for name in backends() if name not in left_out and (name == "flex") == (part == "flex")]
+    return tested(getattr(torch, type), int(width), shape, named, quick=quick)
 
 
 def tested_mixers(width: int) -> Rows:
@@ -121,8 +88,8 @@ def tested_mixers(width: int) -> Rows:
     return [{"operator": name, "form": str(form), "reason": reason} for (name, *form), reason in proved().items()]
 
 
-def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> Rows:
-    """Test all backends with some schemes and options at one dtype, head width and geometry."""
+def tested(type: torch.dtype, width: int, shape: str, named: Sequence[str], *, quick: bool) -> Rows:
+    """Test the named backends with some schemes and options at one dtype, head width and geometry."""
     made = {
         "none": NoPosition(),
         "t5": T5(heads=4),
@@ -139,9 +106,9 @@ def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> Rows:
         q = torch.randn(1, 4, where.shape[0], width, dtype=type)
         k, v = torch.randn(2, 1, 2, where.shape[1], width, dtype=type).unbind()
         call = AttentionCall(q, k, v, scheme.at(where), width**-0.5, 0.0, option)
-        for backend, candidate in backends().items():
-            skipped = set(option.in_use) - candidate.supported_options
-            if skipped or backend in ("compiled", "context_parallel", "reference"):
+        for backend in named:
+            candidate = backends()[backend]
+            if set(option.in_use) - candidate.supported_options:
                 continue
             row = {"backend": backend, "scheme": name, "type": str(type), "width": str(width), "geometry": shape}
             try:

@@ -83,8 +83,9 @@ def test_without_time_nothing_is_begun(script, tmp_path, capsys):
 
 @pytest.mark.extended
 def test_forms_whose_process_ends_early_are_told():
-    (row,) = loaded("gpu_proofs").run([["float32", "16", "no geometry"]], ["--device", "cpu", "--quick"])
-    assert row == {"job": "float32 16 no geometry", "reason": "its process ended with exit status 1"}
+    script, options = loaded("gpu_proofs").__file__, ["--device", "cpu", "--quick"]
+    (row,) = loaded("jobs").run(script, [["float32", "16", "no geometry", "others"]], options, "proofs-all")
+    assert row == {"job": "float32 16 no geometry others", "reason": "its process ended with exit status 1"}
 
 
 def run_dev(*arguments):

@@ -56,7 +56,9 @@ def weight_and_bias(layer: nn.Module) -> tuple[Float[Tensor, "outer inner"], Flo
         layer: a linear layer, or a module in its place, with `in_features`.
     """
     plain = type(layer).forward in (nn.Linear.forward, Linear.forward) and "forward" not in vars(layer)
-    made_by_hook = {"weight", "bias"} & set(vars(layer)) and layer._forward_pre_hooks
+    # PyTorch 2.11 cannot trace a set of the attributes
+    own = vars(layer)
+    made_by_hook = ("weight" in own or "bias" in own) and layer._forward_pre_hooks
     if isinstance(layer, nn.Linear) and plain and not made_by_hook:
         return layer.weight, layer.bias
     floats = (x for x in layer.parameters() if x.is_floating_point())

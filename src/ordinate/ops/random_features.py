@@ -50,7 +50,9 @@ def exponential_features(
         scale: s.
         mirrored: use each direction and its negative (hyperbolic features).
     """
-    make = _plain_exponentials if untraceable(x) else _Exponentials.apply
+    # gradients of what a traced function writes in place are wrong in PyTorch 2.11; torch.compile fuses these itself
+    plain = torch.compiler.is_compiling() or untraceable(x)
+    make = _plain_exponentials if plain else _Exponentials.apply
     features, highest = make(x, directions * scale, mirrored)
     # a sum of squares: the norm has no second derivative at 0, where padding is
     return features, highest - (scale * x).square().sum(-1) / 2
