@@ -14,7 +14,7 @@ Two kernels, each of which owns what it writes: no atomic additions, the same bi
 
 import triton.language as tl
 
-from ordinate.ops.triton.curves import curve_change, load_shares, store_lines
+from ordinate.ops.triton.curves import curve_change, end_run, load_curve, store_lines
 from ordinate.ops.triton.kernel import kernel
 from ordinate.ops.triton.ranges import key_range, one_range, query_range, tile_begin, tile_count
 from ordinate.ops.triton.scores import (
@@ -114,8 +114,8 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head
-        shares = load_shares(bias, batch, i, where, FORM)
-        place = tile_place(begin, first, shares, bias, FORM)
+        curve = load_curve(bias, batch, head, i, where, FORM)
+        place = tile_place(begin, first, curve, bias, where, FORM)
         score, squashed = score_tile(products, i[None, :], j[:, None], place, given, shift[:, None], FORM, BIASED)
         weights = tl.exp2(score - norm[None, :])
         upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, ROWS, True, MASKED)
@@ -169,13 +169,13 @@ def attention_backward_queries(given, softmax, made, added, bias, where, FORM: t
     )
     norm, delta = load_softmax(softmax, batch, i, where, head, True)
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
-    rows = queries, upstream, i, asks, norm, delta, tile * ROWS, load_shares(bias, batch, i, where, FORM)
+    rows = queries, upstream, i, asks, norm, delta, tile * ROWS, load_curve(bias, batch, head, i, where, FORM)
     of_rows, of_pieces = tl.zeros([ROWS], tl.float32), tl.zeros([PIECES], tl.float32)
-    state = tl.zeros([ROWS, WIDTH], tl.float32), of_rows, of_rows, of_pieces, of_pieces
+    state = tl.zeros([ROWS, WIDTH], tl.float32), of_rows, of_rows, of_pieces, of_pieces, of_rows, of_rows, 0
     # named, since Triton 3.6 loses numbers that are 1 in a tuple of tuples within a loop
     inputs = bias, where, head
     state = add_key_ranges(state, rows, (k, v, batch), inputs, tile, FORM)
-    to_queries, behind, ahead, levels, slopes = state
+    to_queries, behind, ahead, levels, slopes, own, along, piece = state
     to_queries *= where.scale
     if added is not None:
         more_queries, less = added
@@ -188,7 +188,8 @@ def attention_backward_queries(given, softmax, made, added, bias, where, FORM: t
     if FORM.learned and FORM.pieces > 0:
         place = tl.program_id(1).to(tl.int64) * where.queries + i
         tl.store(of_shares + place, behind, mask=i < where.queries)
-        ahead *= load_shares(bias, batch, i, where, FORM)
+        ahead *= load_curve(bias, batch, head, i, where, FORM)[0]
+        levels, slopes = end_run(levels, slopes, (own, along, piece), FORM)
         store_lines(sums + (1 + 2 * FORM.pieces) * share, ahead, levels, slopes, FORM)
     elif FORM.learned:
         tl.store(sums + 2 * share, tl.sum(behind, 0))
@@ -213,8 +214,8 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
     """Add a range of keys to the gradients of a tile of queries."""
     COLUMNS: tl.constexpr = FORM.columns
     BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
-    to_queries, behind, ahead, levels, slopes = state
-    queries, upstream, i, asks, norm, delta, first, shares = rows
+    to_queries, behind, ahead, levels, slopes, own, along, piece = state
+    queries, upstream, i, asks, norm, delta, first, curve = rows
     k, v, batch = held
     bias, where, head = inputs
     constant = end_of_table(bias, head, FORM, SIDE)
@@ -229,7 +230,7 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
         values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
         shift = (poison + constant)[None, :]
-        place = tile_place(first, begin, shares, bias, FORM)
+        place = tile_place(first, begin, curve, bias, where, FORM)
         score, squashed = score_tile(products, i[:, None], j[None, :], place, inputs, shift, FORM, BIASED)
         slope = tl.dot(upstream, tl.trans(values), input_precision=FORM.products)
         change = tl.exp2(score - norm[:, None]) * (slope - delta[:, None])
@@ -238,8 +239,9 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
             seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
             change = tl.where(seen, change, 0.0)
         if FORM.learned and FORM.pieces > 0:
-            sums = behind, ahead, levels, slopes
-            behind, ahead, levels, slopes = curve_change(change, i[:, None], j[None, :], place, inputs, sums, FORM)
+            sums = behind, ahead, levels, slopes, own, along, piece
+            sums = curve_change(change, i[:, None], j[None, :], place, inputs, sums, FORM)
+            behind, ahead, levels, slopes, own, along, piece = sums
         elif FORM.learned:
             one, other = bias_change(change, i[:, None], j[None, :], inputs, BIASED, SIDE)
             behind += one
@@ -249,7 +251,7 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
             if MASKED:
                 change = tl.where(seen, change, 0.0)
         to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision=FORM.products)
-    return to_queries, behind, ahead, levels, slopes
+    return to_queries, behind, ahead, levels, slopes, own, along, piece
 
 
 @kernel

@@ -39,93 +39,138 @@ class Curve(NamedTuple):
 
 
 @kernel
-def load_shares(bias, batch, i, where, FORM: tl.constexpr):
-    """Shares of a tile of queries; anything where the bias is of another kind."""
-    shares = i
+def load_curve(bias, batch, head, i, where, FORM: tl.constexpr):
+    """What a tile of queries needs of the curve: their shares, the rate, and the knots; else anything."""
+    shares, rate, knots = i, 0, i
     if FORM.pieces > 0:
         place = bias.curve.shares + batch.to(tl.int64) * bias.curve.batch + i
         shares = tl.load(place, mask=i < where.queries, other=0.0)
-    return shares
+        rate = tl.load(bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces))
+        knots = tl.load(bias.curve.knots + tl.arange(0, FORM.pieces))
+    return shares, rate, knots
 
 
 @kernel
-def curve_tile(i, j, corner, inputs, FORM: tl.constexpr):
-    """Bias of a tile in units of log2; `corner` is as in `positions`."""
-    bias, _where, head = inputs
-    z, _steps, _far = positions(i, j, corner, inputs, FORM)
-    lines = bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces) + 1
-    low, high = piece_range(corner, inputs, FORM)
-    made = tl.load(lines + low) * LOG2E + (tl.load(lines + FORM.pieces + low) * LOG2E) * z
-    if FORM.pieces > 1:
-        for piece in tl.range(low + 1, high + 1):
-            line = tl.load(lines + piece) * LOG2E + (tl.load(lines + FORM.pieces + piece) * LOG2E) * z
-            made = tl.where(z > tl.load(bias.curve.knots + piece - 1), line, made)
-    return made
+def curve_place(first, begin, curve, where, FORM: tl.constexpr):
+    """Where a tile is on the curve: shares of its queries, the rate, the first and the last piece that it may be in.
 
-
-@kernel
-def positions(i, j, corner, inputs, FORM: tl.constexpr):
-    """Where on the curve the pairs of a tile are: z, the logarithm before it is multiplied by the share, distance.
-
-    `corner` are the first query and the first key of the tile, and the shares of its queries.
+    `first` and `begin` are the tile's first query and first key, `curve` is what `load_curve` returns.
     """
-    bias, where, head = inputs
-    _first, _begin, shares = corner
-    rate = tl.load(bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces))
-    far = tl.abs((i + where.start - j).to(tl.float32))
-    steps = tl.log2(1.0 + rate * far) * LN2
-    z = steps * (shares[:, None] if i.shape[1] == 1 else shares[None, :])
-    return z, steps, far
-
-
-@kernel
-def piece_range(corner, inputs, FORM: tl.constexpr):
-    """The first and the last piece in which pairs of a tile may be."""
-    bias, where, head = inputs
-    first, begin, shares = corner
+    shares, rate, knots = curve
     low, high = 0, 0
     if FORM.pieces > 1:
-        rate = tl.load(bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces))
         ahead = first + where.start - begin
         nearest = tl.maximum(tl.maximum(ahead - FORM.columns + 1, -ahead - FORM.rows + 1), 0)
         farthest = tl.maximum(ahead + FORM.rows - 1, FORM.columns - 1 - ahead)
         lowest = tl.log2(1.0 + rate * nearest.to(tl.float32)) * LN2 * tl.min(shares, 0)
         highest = tl.log2(1.0 + rate * farthest.to(tl.float32)) * LN2 * tl.max(shares, 0)
-        knots = tl.load(bias.curve.knots + tl.arange(0, FORM.pieces))
         low = tl.sum((knots < lowest).to(tl.int32), 0)
         high = tl.sum((knots < highest).to(tl.int32), 0)
-    return low, high
+    return shares, rate, low, high
 
 
 @kernel
-def curve_change(change, i, j, corner, inputs, sums, FORM: tl.constexpr):
-    """Add the gradients of a tile of scores to sums for shares, rate, levels and slopes.
+def add_curve(score, i, j, place, inputs, FORM: tl.constexpr):
+    """Add the bias of a tile to its scores, in units of log2; `place` is what `curve_place` returns.
 
-    The first two are of each query, that of the rate without its share; the others are of each piece.
+    The loop carries the scores, which keep the layout of the tensor cores: a bias made by itself would go through
+    shared memory into it.
     """
-    of_shares, of_rate, levels, slopes = sums
-    bias, _where, head = inputs
-    z, steps, far = positions(i, j, corner, inputs, FORM)
-    table = bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces)
-    rate = tl.load(table)
-    low, high = piece_range(corner, inputs, FORM)
-    piece = tl.arange(0, FORM.pieces)
-    levels += tl.where(piece == low, tl.sum(tl.sum(change, 1), 0), 0.0)
-    slopes += tl.where(piece == low, tl.sum(tl.sum(change * z, 1), 0), 0.0)
-    tilt = tl.zeros_like(z) + tl.load(table + 1 + FORM.pieces + low)
+    bias, where, head = inputs
+    z, _steps, _far, _grown = positions(i, j, place, where, FORM)
+    _shares, _rate, low, high = place
+    lines = bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces) + 1
+    made = score + (tl.load(lines + low) * LOG2E + (tl.load(lines + FORM.pieces + low) * LOG2E) * z)
     if FORM.pieces > 1:
+        for piece in tl.range(low + 1, high + 1):
+            line = tl.load(lines + piece) * LOG2E + (tl.load(lines + FORM.pieces + piece) * LOG2E) * z
+            made = tl.where(z > tl.load(bias.curve.knots + piece - 1), score + line, made)
+    return made
+
+
+@kernel
+def positions(i, j, place, where, FORM: tl.constexpr):
+    """Where the pairs of a tile are on the curve: z, its logarithm before the share, distance d, and 1 + rate d."""
+    shares, rate, _low, _high = place
+    # of integers, each pair would be converted; tokens have fewer digits than float32
+    far = tl.abs((i + where.start).to(tl.float32) - j.to(tl.float32))
+    grown = 1.0 + rate * far
+    steps = log2_of(grown, FORM) * LN2
+    z = steps * (shares[:, None] if i.shape[1] == 1 else shares[None, :])
+    return z, steps, far, grown
+
+
+@kernel
+def log2_of(x, FORM: tl.constexpr):
+    """Logarithm of numbers of at least 1.
+
+    On GPUs of NVIDIA by their instruction, off by less than 2^-22, absolutely below 2 and relatively above. Triton
+    calls a function of some twenty instructions, which took most of a tile's time.
+    """
+    if FORM.nvidia:
+        made = tl.inline_asm_elementwise(
+            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        made = tl.log2(x)
+    return made
+
+
+@kernel
+def inverse_of(x, FORM: tl.constexpr):
+    """Inverse of numbers, on GPUs of NVIDIA by their instruction, off by a unit of the last digit."""
+    if FORM.nvidia:
+        made = tl.inline_asm_elementwise(
+            "rcp.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        made = 1.0 / x
+    return made
+
+
+@kernel
+def curve_change(change, i, j, place, inputs, sums, FORM: tl.constexpr):
+    """Add the gradients of a tile of scores to sums for shares, rate, levels and slopes, and to a run.
+
+    The first two are of each query, that of the rate without its share; the others are of each piece. A run has the
+    sums of each query for levels and slopes, and its piece: that of all tiles since it changed last. So the sums over
+    queries, for which threads wait for each other, are taken once for a run.
+    """
+    of_shares, of_rate, levels, slopes, own, along, piece = sums
+    bias, where, head = inputs
+    z, steps, far, grown = positions(i, j, place, where, FORM)
+    _shares, _rate, low, high = place
+    table = bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces) + 1 + FORM.pieces
+    # a branch of the kernel within one of its compilation
+    if FORM.pieces > 1:  # noqa: SIM102
+        if low != piece:
+            levels, slopes = end_run(levels, slopes, (own, along, piece), FORM)
+            own, along = tl.zeros_like(own), tl.zeros_like(along)
+            piece = low
+    own += tl.sum(change, 1)
+    along += tl.sum(change * z, 1)
+    pull = change * tl.load(table + low)
+    if FORM.pieces > 1:
+        index = tl.arange(0, FORM.pieces)
         for beyond in tl.range(low + 1, high + 1):
             past = z > tl.load(bias.curve.knots + beyond - 1)
-            tilt = tl.where(past, tl.load(table + 1 + FORM.pieces + beyond), tilt)
+            pull = tl.where(past, change * tl.load(table + beyond), pull)
             moved = tl.where(past, change, 0.0)
             # what is beyond a knot is in the next piece, or in one after it, and no more in the piece before
-            side = (piece == beyond).to(tl.float32) - (piece == beyond - 1).to(tl.float32)
+            side = (index == beyond).to(tl.float32) - (index == beyond - 1).to(tl.float32)
             levels += side * tl.sum(tl.sum(moved, 1), 0)
             slopes += side * tl.sum(tl.sum(moved * z, 1), 0)
-    pull = change * tilt
     of_shares += tl.sum(pull * steps, 1)
-    of_rate += tl.sum(pull * (far / (1.0 + rate * far)), 1)
-    return of_shares, of_rate, levels, slopes
+    of_rate += tl.sum(pull * (far * inverse_of(grown, FORM)), 1)
+    return of_shares, of_rate, levels, slopes, own, along, piece
+
+
+@kernel
+def end_run(levels, slopes, run, FORM: tl.constexpr):
+    """Add the sums of a run to those of its piece."""
+    own, along, piece = run
+    of_piece = tl.arange(0, FORM.pieces) == piece
+    return levels + tl.where(of_piece, tl.sum(own, 0), 0.0), slopes + tl.where(of_piece, tl.sum(along, 0), 0.0)
 
 
 @kernel

@@ -10,7 +10,7 @@ log2(e), and the log-sum-exp is stored in units of log2.
 
 import triton.language as tl
 
-from ordinate.ops.triton.curves import load_shares
+from ordinate.ops.triton.curves import load_curve
 from ordinate.ops.triton.kernel import kernel
 from ordinate.ops.triton.ranges import key_range, one_range, tile_begin, tile_count
 from ordinate.ops.triton.scores import (
@@ -52,7 +52,7 @@ def attention_forward(given, out, lse, bias, where, FORM: tl.constexpr):
         total += 1.0
     state = tl.zeros([ROWS, DEPTH], tl.float32), top, total
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
-    rows = queries, i, asks, tile * ROWS, load_shares(bias, batch, i, where, FORM)
+    rows = queries, i, asks, tile * ROWS, load_curve(bias, batch, head, i, where, FORM)
     inputs = bias, where, head
     bounds = key_range(tile * ROWS, (batch, head), bias, where, FORM)
     _low, first, second, third, end, _high = bounds
@@ -74,7 +74,7 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
     COLUMNS: tl.constexpr = FORM.columns
     BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
     made, top, total = state
-    queries, i, asks, first, shares = rows
+    queries, i, asks, first, curve = rows
     k, v, batch = held
     bias, where, head = inputs
     constant = end_of_table(bias, head, FORM, SIDE)
@@ -82,7 +82,7 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
     for step in tl.range(0, tile_count(bounds, COLUMNS)):
         begin = tile_begin(step, bounds, COLUMNS)
-        place = tile_place(first, begin, shares, bias, FORM)
+        place = tile_place(first, begin, curve, bias, where, FORM)
         j = begin + tl.arange(0, COLUMNS)
         poison = load_poison(where, batch, key_head, j, MASKED)
         # a weight of zero would not hide NaN

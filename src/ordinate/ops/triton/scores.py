@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import triton.language as tl
 
-from ordinate.ops.triton.curves import LOG2E, curve_tile
+from ordinate.ops.triton.curves import LOG2E, add_curve, curve_place
 from ordinate.ops.triton.kernel import kernel
 
 INFINITY = tl.constexpr(float("inf"))
@@ -178,8 +178,8 @@ def store_tile(start, row, begin, limit, x, FORM: tl.constexpr, VALUES: tl.const
 def score_tile(products, i, j, place, inputs, shift, FORM: tl.constexpr, BIASED: tl.constexpr):
     """Scores of a tile from its products, masks apart, and the soft cap's tanh (the products if there is no cap).
 
-    `i` and `j` are query and key indices of shapes that broadcast to the tile, `place` is as in `bias_tile`, `inputs`
-    are bias, structure and head, and `shift` is added to the scores of each key.
+    `i` and `j` are query and key indices of shapes that broadcast to the tile, `place` is what `tile_place` returns,
+    `inputs` are bias, structure and head, and `shift` is added to the scores of each key.
     """
     _bias, where, _head = inputs
     squashed = products
@@ -188,7 +188,9 @@ def score_tile(products, i, j, place, inputs, shift, FORM: tl.constexpr, BIASED:
         score = squashed * (where.cap * LOG2E) + shift
     else:
         score = products * (where.scale * LOG2E) + shift
-    if BIASED:
+    if BIASED and FORM.pieces > 0:
+        score = add_curve(score, i, j, place, inputs, FORM)
+    elif BIASED:
         score += bias_tile(i, j, place, inputs, FORM)
     return score, squashed
 
@@ -209,15 +211,13 @@ def tanh(x):
 
 @kernel
 def bias_tile(i, j, place, inputs, FORM: tl.constexpr):
-    """Bias of a tile in units of log2, from the table, the slopes or the curve.
+    """Bias of a tile in units of log2, from the table or the slopes.
 
-    `place` is where the tile is. For a table, that is the entry of the pair of its first query and first key, or None
-    where rows are of several heads; for a curve, it is a corner as in `ordinate.ops.triton.curves.positions`.
+    `place` is the table's entry of the pair of the tile's first query and first key, or None where its rows are of
+    several heads.
     """
     bias, where, head = inputs
-    if FORM.pieces > 0:
-        added = curve_tile(i, j, place, inputs, FORM)
-    elif bias.table is not None and place is None:
+    if bias.table is not None and place is None:
         entry = tl.minimum(tl.maximum(j - i + bias.origin, 0), bias.last)
         added = tl.load(bias.table + head.to(tl.int64) * bias.pitch + entry) * LOG2E
     elif bias.table is not None:
@@ -255,10 +255,9 @@ def load_numbers(place, FORM: tl.constexpr):
 
 
 @kernel
-def tile_place(first, begin, shares, bias, FORM: tl.constexpr):
-    """Where a tile is, for `bias_tile`, from its first query and first key and the shares of its queries."""
-    # a corner, or an entry of the table
-    return (first, begin, shares) if FORM.pieces > 0 else begin - first + bias.origin
+def tile_place(first, begin, curve, bias, where, FORM: tl.constexpr):
+    """Where a tile is, from its first query and first key: on the curve, or the table's entry of its first pair."""
+    return curve_place(first, begin, curve, where, FORM) if FORM.pieces > 0 else begin - first + bias.origin
 
 
 @kernel
