@@ -7,9 +7,10 @@ c >= r. The product of the queries with a half of the band has in column x of ro
 
     c = (r + x) mod B,   of the upper half if r + x < B, of the lower half otherwise.
 
-So a mask takes one product out of the two, and its rows are rotated (`tl.gather`): nothing of the size of queries x
-offsets is held. Where the vectors are multiplied with keys, column x of row c belongs to the query r = (c - x) mod B,
-of the upper half if x <= c. Tiles that have keys in rows have all of this transposed.
+So a pair has column c - r + B of row r of both products side by side. These are skewed
+(`ordinate.ops.triton.skewing`): nothing of the size of queries x offsets is held. Where the vectors are multiplied
+with keys, column x of row c belongs to the query r = (c - x) mod B, of the upper half if x <= c. Tiles that have keys
+in rows have all of this transposed.
 Source: the relative shift of Dai et al. 2019, Transformer-XL, appendix B, https://arxiv.org/abs/1901.02860, and the
 skewing of Huang et al. 2018, Music Transformer, section 3.4, https://arxiv.org/abs/1809.04281, in tiles.
 """
@@ -21,6 +22,7 @@ import triton.language as tl
 from ordinate.ops.triton.kernel import kernel
 from ordinate.ops.triton.ranges import key_range, query_range, round_down, round_up
 from ordinate.ops.triton.scores import LOG2E, score_tile
+from ordinate.ops.triton.skewing import skewed
 
 
 class Band(NamedTuple):
@@ -123,50 +125,67 @@ def is_upper(token, x, FORM: tl.constexpr, BY_KEY: tl.constexpr):
 
 
 @kernel
-def read_band(
-    tokens, entries, FORM: tl.constexpr, BY_KEY: tl.constexpr, KEYS_FIRST: tl.constexpr, VALUES: tl.constexpr
-):
-    """Products of the tokens of a tile with the vector of each pair.
+def half_products(tokens, entries, table, FORM: tl.constexpr, TOKENS_FIRST: tl.constexpr, VALUES: tl.constexpr):
+    """Products of the tokens of a tile with the vectors of half a band, plus the numbers of its entries in a table.
 
-    `tokens` are keys if BY_KEY, else queries or their outputs' gradients; the result has keys in rows if KEYS_FIRST.
-    `entries` are a band, the head, the entry of the tile's first pair and the last entry.
+    `entries` and `table` are as in `read_band`; the half begins with the entry. Tokens are in rows if TOKENS_FIRST,
+    else in columns.
     """
     SIZE: tl.constexpr = FORM.rows
     band, head, first, last = entries
-    lower = load_half(band, head, first - SIZE, last, FORM, VALUES)
-    upper = load_half(band, head, first, last, FORM, VALUES)
-    a = tl.arange(0, SIZE)[:, None]
-    b = tl.arange(0, SIZE)[None, :]
-    ahead = a - b if KEYS_FIRST else b - a
-    index = ahead & (SIZE - 1)
-    if BY_KEY == KEYS_FIRST:
-        below = tl.dot(tokens, tl.trans(lower), input_precision=FORM.products)
-        above = tl.dot(tokens, tl.trans(upper), input_precision=FORM.products)
-        found = tl.gather(tl.where(is_upper(a, b, FORM, BY_KEY), above, below), index, 1)
+    half = load_half(band, head, first, last, FORM, VALUES)
+    sums = tl.zeros([SIZE, SIZE], tl.float32)
+    if table is not None:
+        numbers = tl.load(table + tl.minimum(tl.maximum(first + tl.arange(0, SIZE), 0), last))
+        sums += numbers[None, :] if TOKENS_FIRST else numbers[:, None]
+    if TOKENS_FIRST:
+        sums = tl.dot(tokens, tl.trans(half), sums, input_precision=FORM.products)
     else:
-        below = tl.dot(lower, tl.trans(tokens), input_precision=FORM.products)
-        above = tl.dot(upper, tl.trans(tokens), input_precision=FORM.products)
-        found = tl.gather(tl.where(is_upper(b, a, FORM, BY_KEY), above, below), index, 0)
-    return found
+        sums = tl.dot(half, tl.trans(tokens), sums, input_precision=FORM.products)
+    return sums
+
+
+@kernel
+def read_band(
+    tokens,
+    entries,
+    FORM: tl.constexpr,
+    BY_KEY: tl.constexpr,
+    KEYS_FIRST: tl.constexpr,
+    VALUES: tl.constexpr,
+    table=None,
+):
+    """Products of the tokens of a tile with the vector of each pair, plus the numbers of a table if there is one.
+
+    `tokens` are keys if BY_KEY, else queries or their outputs' gradients; the result has keys in rows if KEYS_FIRST.
+    `entries` are a band, the head, the entry of the tile's first pair and the last entry. `table` is the address of
+    the number of the first of all entries.
+    """
+    AXIS: tl.constexpr = 1 if BY_KEY == KEYS_FIRST else 0
+    SIGN: tl.constexpr = 1 if KEYS_FIRST else -1
+    band, head, first, last = entries
+    below = half_products(tokens, (band, head, first - FORM.rows, last), table, FORM, AXIS == 1, VALUES)
+    above = half_products(tokens, entries, table, FORM, AXIS == 1, VALUES)
+    return skewed(below, above, AXIS, SIGN, -SIGN)
 
 
 @kernel
 def by_offset(pairs, FORM: tl.constexpr, BY_KEY: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Numbers of pairs in the order of the band, for its upper and its lower half; 0 where another half has them.
+    """Float32 numbers of pairs by offset, for the upper and the lower half of the band; 0 where the other has them.
 
     The transpose of `read_band`. Tokens are in the rows of the result if they are in those of the tile, else columns.
     """
     SIZE: tl.constexpr = FORM.rows
     a = tl.arange(0, SIZE)[:, None]
     b = tl.arange(0, SIZE)[None, :]
+    SIGN: tl.constexpr = -1 if BY_KEY else 1
     if BY_KEY == KEYS_FIRST:
         upper = is_upper(a, b, FORM, BY_KEY)
-        found = tl.gather(pairs, (a - b if BY_KEY else a + b) & (SIZE - 1), 1)
+        found = skewed(pairs, pairs, 1, 1, SIGN)
     else:
         upper = is_upper(b, a, FORM, BY_KEY)
-        found = tl.gather(pairs, (b - a if BY_KEY else a + b) & (SIZE - 1), 0)
-    nothing = tl.zeros_like(found)
-    return tl.where(upper, found, nothing), tl.where(upper, nothing, found)
+        found = skewed(pairs, pairs, 0, SIGN, 1)
+    return tl.where(upper, found, 0.0), tl.where(upper, 0.0, found)
 
 
 @kernel
@@ -178,9 +197,9 @@ def add_vectors(sums, pairs, entries, FORM: tl.constexpr, BY_KEY: tl.constexpr, 
     band, head, first, last = entries
     lower = load_half(band, head, first - FORM.rows, last, FORM, VALUES)
     upper = load_half(band, head, first, last, FORM, VALUES)
-    above, below = by_offset(pairs.to(lower.dtype), FORM, BY_KEY, BY_KEY)
-    sums = tl.dot(above, upper, sums, input_precision=FORM.products)
-    return tl.dot(below, lower, sums, input_precision=FORM.products)
+    above, below = by_offset(pairs, FORM, BY_KEY, BY_KEY)
+    sums = tl.dot(above.to(upper.dtype), upper, sums, input_precision=FORM.products)
+    return tl.dot(below.to(lower.dtype), lower, sums, input_precision=FORM.products)
 
 
 @kernel
@@ -195,19 +214,20 @@ def score_pairs(tokens, index, shift, place, inputs, FORM: tl.constexpr, KEYS_FI
     i, j = index
     bias, vectors, where, head = inputs
     given = bias, where, head
+    # beside vectors for queries the numbers of the table are added to their products with these
+    BIASED: tl.constexpr = FORM.biased and vectors.asked is None
     if KEYS_FIRST:
         products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
-        score, squashed = score_tile(
-            products, i[None, :], j[:, None], place, given, shift[:, None], FORM, FORM.biased
-        )
+        score, squashed = score_tile(products, i[None, :], j[:, None], place, given, shift[:, None], FORM, BIASED)
     else:
         products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
-        score, squashed = score_tile(
-            products, i[:, None], j[None, :], place, given, shift[None, :], FORM, FORM.biased
-        )
+        score, squashed = score_tile(products, i[:, None], j[None, :], place, given, shift[None, :], FORM, BIASED)
     if vectors.asked is not None:
+        table = None
+        if FORM.biased:
+            table = bias.table + head.to(tl.int64) * bias.pitch
         entries = vectors.asked, head, place, bias.last
-        score += read_band(queries, entries, FORM, False, KEYS_FIRST, False) * LOG2E
+        score += read_band(queries, entries, FORM, False, KEYS_FIRST, False, table) * LOG2E
     if vectors.held is not None:
         entries = vectors.held, head, place, bias.last
         score += read_band(keys, entries, FORM, True, KEYS_FIRST, False) * LOG2E

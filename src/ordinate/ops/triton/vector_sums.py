@@ -64,7 +64,7 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
     count = tl.minimum(tl.cdiv(where.queries, SIZE), tl.cdiv(where.keys, SIZE) - apart) - tile
     total = batches * tl.maximum(count, 0)
     share = tl.cdiv(total, chunks)
-    inputs = bias, vectors, where, head
+    inputs, entry = (bias, vectors, where, head), apart * SIZE + bias.origin
     above, below = tl.zeros([SIZE, PADDED], tl.float32), tl.zeros([SIZE, PADDED], tl.float32)
     over, under = tl.zeros([SIZE], tl.float32), tl.zeros([SIZE], tl.float32)
     for place in tl.range(chunk * share, tl.minimum(total, (chunk + 1) * share)):
@@ -73,17 +73,16 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
         keys, values, columns = load_keys(k, v, of_keys, batch, head, begin + apart * SIZE, where, FORM)
         tokens = queries, keys, upstream, values
         # the other way round the offsets of the pairs would not come to lie in rows
-        weights, change, _ = pair_gradients(
-            tokens, rows, columns, apart * SIZE + bias.origin, inputs, FORM, not BY_KEY
-        )
+        weights, change, _ = pair_gradients(tokens, rows, columns, entry, inputs, FORM, not BY_KEY)
+        factors, pairs = factors_of(TERM, queries, keys, upstream, change, weights)
+        upper, lower = by_offset(pairs, FORM, BY_KEY, not BY_KEY)
+        above = tl.dot(upper.to(factors.dtype), factors, above, input_precision=FORM.products)
+        below = tl.dot(lower.to(factors.dtype), factors, below, input_precision=FORM.products)
         if FORM.learned:
+            # of the same numbers as above, the compiler does it once
             upper, lower = by_offset(change, FORM, BY_KEY, not BY_KEY)
             over += tl.sum(upper, 1)
             under += tl.sum(lower, 1)
-        factors, pairs = factors_of(TERM, queries, keys, upstream, change, weights)
-        upper, lower = by_offset(pairs.to(factors.dtype), FORM, BY_KEY, not BY_KEY)
-        above = tl.dot(upper, factors, above, input_precision=FORM.products)
-        below = tl.dot(lower, factors, below, input_precision=FORM.products)
     row = (((head * chunks + chunk) * tl.num_programs(0) + nth) * 2 * SIZE).to(tl.int64)
     store_halves(sums, row, below, above, SIZE, WIDTH, PADDED)
     if FORM.learned:
