@@ -14,7 +14,7 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention import _attend, _proof
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, reference_attention
 from ordinate.attention._proof import Form, Proofs, unproved_reason
-from ordinate.attention._proof_case import small_case
+from ordinate.attention._proof_case import disagreement, small_case
 from ordinate.attention._proof_store import ProofStore
 from ordinate.attention.backends.near_far import NearFar
 from ordinate.attention.backends.triton import Triton
@@ -286,6 +286,29 @@ def test_a_small_case_has_the_structure_of_its_form_and_a_ragged_length():
         # some pairs are hidden wherever the form hides any, and in every structure some are seen
         assert bool(visible.any())
         assert bool(visible.all()) == (given.is_unmasked and given.q_document is None)
+
+
+def short_geometries():
+    """Geometries of a few tokens: one query, one key, and as many as a tile has, or one more."""
+    for n in (1, 2, 15, 16, 17):
+        yield from (Geometry.causal(n), Geometry.full(n), Geometry.causal(n, window=1), Geometry.packed([n]))
+        yield Geometry.padded(torch.ones(2, n, dtype=torch.bool))
+        yield from (Geometry.causal(n, cached=past) for past in (1, 16, 40))
+        yield from (Geometry.cross(n, keys) for keys in (1, 2, 16, 17, 40))
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "triton"])
+@pytest.mark.parametrize("scheme", [t5, NoPosition, lambda: Shaw(head_width=16)])
+def test_calls_of_a_few_tokens_have_small_cases(scheme, backend):
+    for where in short_geometries():
+        call = call_of(scheme(), where)
+        case = small_case(call, gradients=True, kind=_attend.BACKENDS[backend].proof_kind).call
+        assert (case.where.shape[0] == 1) == (where.shape[0] == 1)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_call_of_one_token_proves_itself(gradients):
+    assert disagreement(_attend.BACKENDS["sdpa"], call_of(t5(), Geometry.causal(1)), gradients=gradients) is None
 
 
 # scheme, geometry and whether the call has pairs beyond the reach of the scheme

@@ -163,6 +163,9 @@ def _sizes(given: Placed) -> Iterator[Size]:
 def _counts(like: Geometry, size: Size, shift: int) -> tuple[int, int, int]:
     """Return numbers of queries and keys, and the first query's place among the keys, for a structure."""
     (queries, keys), (tokens, past, _) = like.shape, size
+    if queries == keys == 1:
+        # kernels for one query may be others
+        return 1, 1, 0
     ahead, few = keys - queries - like.start, is_decoding(like)
     if few:
         count, step = min(queries, tokens), min(past, 64) * ((ahead > 0) - (ahead < 0))

@@ -170,6 +170,10 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
         assert triton.Triton().call_unsupported_reason(call) is None
     # no proof for what is not chosen
     assert len(proved) == 3
+    step, said = Geometry.causal(1, cached=255), "PyTorch's fused kernels need no mask for it"
+    for key_heads, expected in ((4, said), (2, None)):
+        call = AttentionCall(q[:, :, :1], q[:, :key_heads], q[:, :key_heads], NoPosition().at(step), 0.1, 0.0)
+        assert triton.Triton().slower_reason(call) == expected
     monkeypatch.setattr("ordinate.attention._backend.untraceable", lambda x: None)
     call = AttentionCall(q, q, q, NoPosition().at(Geometry.causal(256)), 0.1, 0.0, ScoreOptions())
     assert triton.Triton().skipped_reason(call) == "PyTorch's fused kernels need no mask for it"
