@@ -123,7 +123,8 @@ class AttentionCall:
         return math.prod(self.q.shape[:3]) * self.k.shape[2]
 
     @cached_property
-    def _largest(self) -> tuple[float, float, float]:
+    def largest(self) -> tuple[float, float, float]:
+        """Largest magnitude of the numbers in q, k and v; NaN if one is."""
         return largest_entry(self.q), largest_entry(self.k), largest_entry(self.v)
 
     @property
@@ -134,18 +135,18 @@ class AttentionCall:
         """
         if not on_cpu(self.q):
             return None
-        if not all(map(math.isfinite, self._largest)):
+        if not all(map(math.isfinite, self.largest)):
             return "q, k or v contains NaN or infinity"
         # a product of two numbers below it is finite, and so is a sum of 256 of them
         limit = torch.finfo(torch.promote_types(self.q.dtype, torch.float32)).max ** 0.5 / 16
         return (
-            None if max(self._largest) < limit else f"products of numbers above {limit:.0e} in q, k or v may overflow"
+            None if max(self.largest) < limit else f"products of numbers above {limit:.0e} in q, k or v may overflow"
         )
 
     @property
     def score_bound(self) -> float:
         """Upper bound of abs(scale * q.k), from the largest entries of q and k."""
-        q, k, _ = self._largest
+        q, k, _ = self.largest
         return self.q.shape[-1] * abs(self.scale) * q * k
 
     @property

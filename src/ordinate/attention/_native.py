@@ -157,17 +157,26 @@ def native_workspace(call: AttentionCall, bias: Bias | None = None) -> int:
 
 
 def _buffers(call: AttentionCall) -> int:
+    return kernel_buffers(math.prod(call.q.shape[:2]), call.where.shape, (call.k.shape[3], call.v.shape[3]), _type(call.q))
+
+
+def kernel_buffers(heads: int, tokens: tuple[int, int], widths: tuple[int, int], type: torch.dtype) -> int:
     """Return what the threads of the C++ kernel hold; a thread without any block holds nothing [bytes].
 
         threads [keys (d + e) size + 4 tile + size tile if 16 bits + 4 rows e]
 
     The size is that of an operand of the products. With fewer heads than threads, heads are split into blocks.
+
+    Args:
+        heads: heads of all sequences.
+        tokens: number of queries and of keys.
+        widths: channels of a key, d, and of a value, e.
+        type: dtype that the kernel reads.
     """
-    type, (queries, keys) = _type(call.q), call.where.shape
-    size = type.itemsize if attention.multiplies(type) else 4
-    tile, wide = attention.ROWS * attention.COLUMNS, call.v.shape[3]
-    held = size * keys * (call.k.shape[3] + wide) + (4 if size == 4 else 6) * tile + 4 * attention.ROWS * wide
-    heads, threads = math.prod(call.q.shape[:2]), torch.get_num_threads()
+    (queries, keys), (width, wide) = tokens, widths
+    size, tile = type.itemsize if attention.multiplies(type) else 4, attention.ROWS * attention.COLUMNS
+    held = size * keys * (width + wide) + (4 if size == 4 else 6) * tile + 4 * attention.ROWS * wide
+    threads = torch.get_num_threads()
     blocks = 1 if heads >= threads else -(-queries // attention.ROWS)
     return min(threads, heads * blocks) * held
 
@@ -248,7 +257,8 @@ class _Native(torch.autograd.Function):
                 torch.zeros_like(out) if gradient is None else _laid_out(gradient),
                 None if to_weights is None else to_weights.contiguous(),
             )
-            learned = ctx.needs_input_grad[3], ctx.needs_input_grad[5]
+            to_bias = table.new_zeros(*q.shape[:3], k.shape[2]) if ctx.needs_input_grad[5] else None
+            learned = ctx.needs_input_grad[3], to_bias
             made = attention.backward(above, saved, ctx.where, scoring, ctx.span, learned)
             return made if made.bias is None else made._replace(bias=made.bias.sum_to_size(bias.shape))
 

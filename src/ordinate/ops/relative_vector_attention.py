@@ -7,6 +7,7 @@ gathered per pair.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -62,13 +63,26 @@ class VectorInputs(NamedTuple):
     value_vectors: VectorPerOffset | None
 
 
+class VectorEngine(NamedTuple):
+    """One way to compute attention with relative vectors.
+
+    Args:
+        forward: returns the outputs and the tensors that the backward pass needs beside inputs and options.
+        backward: returns the gradient of each input, from the gradient of the outputs, the inputs, the options, whether
+            the table is learned, and these tensors.
+    """
+
+    forward: Callable[[VectorInputs, VectorOptions], tuple[Outputs, tuple[Tensor, ...]]]
+    backward: Callable[[Outputs, VectorInputs, VectorOptions, bool, tuple[Tensor, ...]], list[Tensor | None]]
+
+
 def extent(where: Geometry) -> tuple[int, int]:
     """Return the range [begin, end) of the entries of a full table of offsets that the blocks of a geometry read."""
     found = query_blocks(where, ROWS)
     return min(block.first for block in found), max(block.first + sum(block.size) for block in found)
 
 
-def forward(inputs: VectorInputs, setting: VectorOptions) -> Outputs:
+def forward(inputs: VectorInputs, setting: VectorOptions) -> tuple[Outputs, tuple[Tensor, ...]]:
     """softmax(q k^T scale + q asked + k held + table) (v + carried) over visible pairs; 0 if fully masked."""
     q, v = inputs.q, inputs.v
     out = q.new_empty(*q.shape[:3], v.shape[3])
@@ -77,11 +91,13 @@ def forward(inputs: VectorInputs, setting: VectorOptions) -> Outputs:
             one = _Head(inputs, setting, row, head)
             for block in query_blocks(setting.where, ROWS):
                 out[row, head, block.rows] = one.mixed(one.weights(block), block).flip(0)
-    return out
+    return out, ()
 
 
-def backward(gradient: Outputs, inputs: VectorInputs, setting: VectorOptions, learned: bool) -> list[Tensor | None]:
-    """Return the gradient of each input, of the table only if it is learned; weights are recomputed."""
+def backward(
+    gradient: Outputs, inputs: VectorInputs, setting: VectorOptions, learned: bool, kept: tuple[Tensor, ...]
+) -> list[Tensor | None]:
+    """Return the gradient of each input, of the table only if it is learned; weights are recomputed, nothing is kept."""
     sums = _Sums.zeros(inputs, learned)
     for row in range(inputs.q.shape[0]):
         for head in range(inputs.q.shape[1]):
@@ -92,6 +108,9 @@ def backward(gradient: Outputs, inputs: VectorInputs, setting: VectorOptions, le
     made = (sums.q, sums.k.mT, sums.v.mT, sums.table, *(None if x is None else x.mT for x in sums[4:]))
     types = (None if x is None else x.dtype for x in inputs)
     return [None if x is None else x.to(type) for x, type in zip(made, types, strict=True)]
+
+
+IN_PYTORCH = VectorEngine(forward, backward)
 
 
 class _Sums(NamedTuple):

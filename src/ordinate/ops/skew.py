@@ -143,7 +143,7 @@ def pair_products(
     # one product for each head, with all sequences: the gradient of a vector is summed in it
     rows = x.transpose(0, 1).reshape(heads, batch * n, width)
     products = by_offset.spread(torch.bmm(rows, vectors.mT.expand(heads, -1, -1))).unflatten(1, (batch, n))
-    return _skewed_pairs(products, columns, first).transpose(0, 1)
+    return skewed_pairs(products, columns, first).transpose(0, 1)
 
 
 def pair_sums(
@@ -167,18 +167,51 @@ class _Unskewed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, pairs: Tensor, offsets: int, first: int) -> Tensor:
         ctx.columns, ctx.first = pairs.shape[3], first
-        apart = pairs.new_zeros(*pairs.shape[:3], offsets)
-        _skewed_pairs(apart, pairs.shape[3], first).copy_(pairs)
-        return apart
+        return unskewed_pairs(pairs, offsets, first)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         return one_by_one(
-            lambda slope: (_skewed_pairs(slope.contiguous(), ctx.columns, ctx.first), None, None), *grad_outputs
+            lambda slope: (skewed_pairs(slope.contiguous(), ctx.columns, ctx.first), None, None), *grad_outputs
         )
 
 
-def _skewed_pairs(x: Float[Tensor, "h b n offsets"], columns: int, first: int) -> Float[Tensor, "h b n columns"]:
+def skewed_pairs(x: Float[Tensor, "h b n offsets"], columns: int, first: int) -> Float[Tensor, "h b n columns"]:
     """View of the entry c - r + first of each row r and column c."""
     strides = *x.stride()[:2], x.shape[3] - 1, 1
     return x.as_strided((*x.shape[:3], columns), strides, x.storage_offset() + first)
+
+
+def unskewed_pairs(pairs: Float[Tensor, "h b n columns"], offsets: int, first: int) -> Float[Tensor, "h b n offsets"]:
+    """Transpose of `skewed_pairs`: the pair of row r and column c is entry c - r + first of its row, others are 0."""
+    apart = pairs.new_zeros(*pairs.shape[:3], offsets)
+    skewed_pairs(apart, pairs.shape[3], first).copy_(pairs)
+    return apart
+
+
+def products_by_head(x: Float[Tensor, "h n d"], vectors: Float[Tensor, "#h m d"]) -> Float[Tensor, "h n m"]:
+    """Product of each x with each vector of its head."""
+    return _stacked([matmul_transposed(one, own) for one, own in _by_head(x, vectors)])
+
+
+def sums_by_head(weights: Float[Tensor, "h n m"], vectors: Float[Tensor, "#h m d"]) -> Float[Tensor, "h n d"]:
+    """Weighted sums of the vectors of each head."""
+    return _stacked([matmul_partial_sums(one, own, own.dtype) for one, own in _by_head(weights, vectors)])
+
+
+def add_sums_by_head(
+    weights: Float[Tensor, "h n m"], x: Float[Tensor, "h n d"], sums: Float[Tensor, "#h d m"]
+) -> None:
+    """Add the gradients of the vectors of each head, the weighted sums of x, to `sums`."""
+    for (own, total), one in zip(_by_head(weights, sums), x, strict=True):
+        total += matmul_transposed(one.t().contiguous(), own.t())
+
+
+def _by_head(x: Float[Tensor, "h *some"], other: Float[Tensor, "#h *any"]) -> list[tuple[Tensor, Tensor]]:
+    """Pairs of what each head has, where one of them may be shared."""
+    return list(zip(x, other.expand(len(x), -1, -1), strict=True))
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    # of a single head without a copy
+    return parts[0][None] if len(parts) == 1 else torch.stack(parts)

@@ -9,19 +9,26 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.attention._native import kernel_buffers, unfit
 from ordinate.attention._workspace import run_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.shapes import Outputs
-from ordinate.ops import relative, relative_vector_attention
+from ordinate.ops import relative
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.double_backward import Tensors, gradients
+from ordinate.ops.native import build
 from ordinate.ops.offset_bias_attention import masked_table
+from ordinate.ops.relative_vector_attention import IN_PYTORCH, VectorEngine, VectorInputs, VectorOptions, extent
+from ordinate.ops.relative_vector_native import BY_KERNEL, split_of
+from ordinate.ops.sdpa import largest_entry
 from ordinate.schemes._fast_forms import depends_on_offsets, vectors_of
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain
 MIN_PAIRS = 2**17
 # with fewer, no causal mask and vectors of keys PyTorch's attention is faster in training, at 512 tokens by a fifth
 MIN_KEY_PAIRS = 2**19
+# with fewer in a head the C++ kernel gains nothing, and compiling it is not worth the wait
+MIN_NATIVE_PAIRS = 2**21
 CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
 
 
@@ -69,39 +76,86 @@ class RelativeVectors(Backend):
         return few if by_offset else None
 
     def run(self, call: AttentionCall) -> Outputs:
-        """Apply the blockwise autograd function."""
+        """Apply the autograd function, with the C++ kernel or in plain PyTorch."""
         inputs, setting = _prepared(call)
-        return _Vectors.apply(setting, *inputs)
+        engine = IN_PYTORCH if _not_native(call, inputs, setting) else BY_KERNEL
+        return _Vectors.apply((engine, setting), *inputs)
+
+    def way(self, call: AttentionCall) -> str:
+        """The C++ kernel, with pairs beyond the reach apart or not; or plain PyTorch, and why."""
+        inputs, setting = _prepared(call)
+        reason = _not_native(call, inputs, setting)
+        if reason is not None:
+            return f"in plain PyTorch: {reason}"
+        return f"the C++ kernel, {'pairs beyond the reach apart' if split_of(setting).far else 'all pairs in blocks'}"
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """What is held while two heads are computed, with the tables of all heads: it computes those two."""
-        # of one key head, or two
-        asked = max(2, call.groups) if call.k.shape[1] > 1 else call.groups
-        sizes = asked, asked // call.groups, asked // call.groups
-        others = (call.q.shape[:2].numel() - len(call.q[:1]) * asked) * call.q.shape[2] * call.v.shape[3]
+        """What is held while some heads are computed, with the tables of all heads: it computes those."""
+        with torch.no_grad():
+            inputs, setting = _prepared(call)
+            native = _not_native(call, inputs, setting) is None
+        del inputs
+        # of one sequence: two heads of one key head, or of two; of the kernel one for each thread
+        least = min(torch.get_num_threads(), call.q.shape[1]) if native else 2
+        asked = call.groups * -(-least // call.groups) if call.k.shape[1] > 1 else call.groups
+        rows, wide = call.q.shape[:2].numel() * call.q.shape[2], call.v.shape[3]
+        others = (rows - len(call.q[:1]) * asked * call.q.shape[2]) * wide
 
         def some_heads() -> Outputs:
             inputs, setting = _prepared(call)
-            tensors = (x[:1, :size] for x, size in zip(inputs[:3], sizes, strict=True))
+            tensors = (x[:1, :size] for x, size in zip(inputs[:3], (asked, *2 * (asked // call.groups,)), strict=True))
             tables = (None if x is None else x[:asked] for x in inputs[3:])
             # the rest of the output, which is there from the first head on
             rest = call.q.new_empty(others)
             with torch.no_grad():
-                part = relative_vector_attention.VectorInputs(*tensors, *tables)
-                out = relative_vector_attention.forward(part, setting)
+                out, _ = (BY_KERNEL if native else IN_PYTORCH).forward(VectorInputs(*tensors, *tables), setting)
             del rest
             return out
 
-        return run_workspace(some_heads, call.where.shape[0]) - others * call.q.element_size()
+        held = run_workspace(some_heads, call.where.shape[0]) - others * call.q.element_size()
+        if not native:
+            return held
+        kept = 8 * (rows - asked * call.q.shape[2]) + (0 if call.q.element_size() == 4 else 4 * others)
+        widths = call.k.shape[3], wide
+        return held + kept + kernel_buffers(least, call.where.shape, widths, torch.float32)
+
+
+def _not_native(call: AttentionCall, inputs: VectorInputs, setting: VectorOptions) -> str | None:
+    """Return why the C++ kernel does not compute a call; None if it does."""
+    if call.q.dtype == torch.float64:
+        return "float64"
+    if math.prod(call.where.shape) < MIN_NATIVE_PAIRS:
+        return f"there are fewer than {MIN_NATIVE_PAIRS} query-key pairs in a head"
+    reason = build.unavailable_reason("attention")
+    if reason is not None:
+        return reason
+    carried = inputs.value_vectors
+    # the kernel would return the weights of all pairs, in the forward pass and again in the backward pass: slower
+    if carried is not None and carried.shape[1] > 1 and not split_of(setting).far:
+        return "each offset has a vector that is added to the values"
+    return unfit(call) or (None if _stays_in_range(call, inputs) else "scores may overflow float32")
+
+
+def _stays_in_range(call: AttentionCall, inputs: VectorInputs) -> bool:
+    """Whether no score or value, with vectors added to queries, keys and values before, can overflow float32."""
+    if call.scale == 0.0:
+        return False
+    scale = abs(call.scale)
+    asked, held, carried = (0.0 if x is None else largest_entry(x) for x in inputs[4:])
+    q, k, v = call.largest
+    product = call.q.shape[3] * (q + held / scale) * (k + asked / scale)
+    bound = product * max(scale, 1.0) + inputs.table.detach().amax().item()
+    # a NaN compares as false
+    return bound < torch.finfo(torch.float32).max and v + carried < torch.finfo(torch.float32).max
 
 
 def _prepared(
     call: AttentionCall,
-) -> tuple[relative_vector_attention.VectorInputs, relative_vector_attention.VectorOptions]:
+) -> tuple[VectorInputs, VectorOptions]:
     """Tables of biases and vectors by offset, in float32 at least, and the other arguments."""
     where, heads, width = call.where, call.q.shape[1], call.q.shape[3]
     wide = torch.promote_types(call.q.dtype, torch.float32)
-    low, high = relative_vector_attention.extent(where)
+    low, high = extent(where)
     made = vectors_of(call.at.scheme, offset_geometry(where, low, high)) or relative.RelativeVectors()
     table = masked_table(call.at.offset_table, where, heads, wide)
     # the skewed view reads one entry past the last, whose value is not used
@@ -112,29 +166,31 @@ def _prepared(
         if vector is not None:
             relative.check_table(vector, heads, columns)
     laid = (None if x is None else x.to(wide).contiguous() for x in vectors)
-    inputs = relative_vector_attention.VectorInputs(call.q, call.k, call.v, table, *laid)
-    return inputs, relative_vector_attention.VectorOptions(where, call.scale, made.reach)
+    inputs = VectorInputs(call.q, call.k, call.v, table, *laid)
+    return inputs, VectorOptions(where, call.scale, made.reach)
 
 
 class _Vectors(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, setting: relative_vector_attention.VectorOptions, *inputs: Any) -> Tensor:
+    def forward(ctx: Any, given: tuple[VectorEngine, VectorOptions], *inputs: Any) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs)
-        ctx.setting = setting
-        return relative_vector_attention.forward(relative_vector_attention.VectorInputs(*inputs), setting)
+        ctx.engine, ctx.setting = given
+        out, kept = ctx.engine.forward(VectorInputs(*inputs), ctx.setting)
+        ctx.save_for_backward(*inputs, *kept)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        inputs = relative_vector_attention.VectorInputs(*ctx.saved_tensors)
+        size, saved = len(VectorInputs._fields), ctx.saved_tensors
+        inputs, kept = VectorInputs(*saved[:size]), saved[size:]
 
         def fast(gradient: Tensor) -> list[Tensor | None]:
-            # inputs: the setting, q, k, v, then the table
-            return relative_vector_attention.backward(gradient, inputs, ctx.setting, ctx.needs_input_grad[4])
+            # inputs: engine and setting, q, k, v, then the table
+            return ctx.engine.backward(gradient, inputs, ctx.setting, ctx.needs_input_grad[4], kept)
 
         def plain(given: Tensors, upstream: Tensors) -> Iterable[tuple[Tensors, Tensors]]:
             where, scale = ctx.setting.where, ctx.setting.scale
-            call = TableCall(where, scale, first=relative_vector_attention.extent(where)[0])
+            call = TableCall(where, scale, first=extent(where)[0])
             return table_formula(call)((*given[:4], None, *given[4:]), upstream)
 
         return None, *gradients(fast, plain, inputs, grad_outputs)

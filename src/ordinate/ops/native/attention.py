@@ -112,7 +112,7 @@ def backward(
     where: Geometry,
     scoring: Scoring,
     span: KeyRanges,
-    learned: tuple[bool, bool],
+    learned: tuple[bool, Bias | None],
 ) -> Gradients:
     """Return the gradients of q, k, v and the sinks, and of the two biases if they are learned; recomputes weights.
 
@@ -122,21 +122,20 @@ def backward(
         where: the geometry.
         scoring: options of the scores, as in the forward pass.
         span: range of keys of each block of ROWS queries.
-        learned: whether the table and the bias of each pair need a gradient.
+        learned: whether the table needs a gradient; zeros that become that of the bias of each pair, or None.
     """
     q, k, v, table, out, softmax, lost = saved
     gradient, to_weights = upstream
     made = [torch.empty_like(x) for x in (q, k, v)]
     dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned[0] else None
-    dbias = table.new_zeros(*q.shape[:3], k.shape[2]) if learned[1] else None
     dsinks = None if scoring.sinks is None else table.new_empty(q.shape[:2])
     tensors = {"q": q, "k": k, "v": v, "out": out, "table": table, "top": softmax[0], "share": softmax[1]}
-    tensors |= {"lost": lost, "gradient": gradient, "dweights": to_weights, "dbias": dbias, "dtable": dtable}
+    tensors |= {"lost": lost, "gradient": gradient, "dweights": to_weights, "dbias": learned[1], "dtable": dtable}
     tensors |= {"dq": made[0], "dk": made[1], "dv": made[2], "dsinks": dsinks}
     _run(True, where, scoring, span, tensors)
     to_table, to_sinks = (None if x is None else x.sum(0) for x in (dtable, dsinks))
     to_table = None if to_table is None else to_table.flip(1)
-    return Gradients(made[0], made[1], made[2], to_table, to_sinks, dbias)
+    return Gradients(made[0], made[1], made[2], to_table, to_sinks, learned[1])
 
 
 def _run(

@@ -1,0 +1,268 @@
+"""The backend `relative_vectors` with the C++ kernel, and pairs beyond the reach of the vectors apart from others."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention.backends import relative_vectors as backend
+from ordinate.ops import offset_vectors, relative_vector_attention, relative_vector_native, vector_ranges
+from ordinate.ops.native import attention, build
+from ordinate.schemes import Alibi, Deberta, HeadGroups, NoPosition, Shaw, Sum, TransformerXl
+from ordinate.schemes.music import Music
+from ordinate.testing.backend import GEOMETRIES, assert_second_gradients_agree, random_qkv
+from ordinate.testing.tolerance import assert_as_close
+
+SIZES = {"heads": 4, "head_width": 8}
+BUCKETS = {"width": 12, "buckets": 4, "max_distance": 8}
+SCHEMES = {
+    "shaw, keys only": lambda: Shaw(**SIZES, per_head=True, values=False, past=0, future=4),
+    "music": lambda: Music(**SIZES, max_length=9, out_of_range="zero", future=True),
+    "transformer_xl": lambda: TransformerXl(**SIZES, width=12),
+    "transformer_xl, clamped": lambda: TransformerXl(**SIZES, width=12, max_offset=6.5),
+    "deberta": lambda: Deberta(**SIZES, **BUCKETS),
+    "deberta, keys": lambda: Deberta(**SIZES, **BUCKETS, terms="p2c"),
+    "heads": lambda: HeadGroups(Deberta(heads=2, head_width=8, **BUCKETS), Alibi(heads=1), heads=4),
+    "sum of both kinds of key vectors": lambda: Sum(TransformerXl(**SIZES, width=12), Deberta(**SIZES, **BUCKETS)),
+}
+# with vectors for the values, too, which need pairs beyond the reach
+CLIPPED = {
+    "shaw": lambda: Shaw(head_width=8, past=3, future=2),
+    "shaw of each head": lambda: Shaw(**SIZES, per_head=True, past=2, future=14),
+    "deberta": SCHEMES["deberta"],
+    "deberta, keys": SCHEMES["deberta, keys"],
+    "music": SCHEMES["music"],
+    "transformer_xl, clamped": SCHEMES["transformer_xl, clamped"],
+    "sum": lambda: Sum(
+        Alibi(heads=4), Deberta(**SIZES, **BUCKETS), Shaw(head_width=8, past=3), TransformerXl(**SIZES, width=12, max_offset=6)
+    ),
+    "heads": lambda: HeadGroups(Shaw(head_width=8, past=3), NoPosition(), heads=4),
+}
+LONG = {
+    "causal": Geometry.causal,
+    "full": Geometry.full,
+    "window": lambda tokens: Geometry.causal(tokens, window=90),
+    "two sides": lambda tokens: Geometry.full(tokens, window=200),
+    "packed": GEOMETRIES["packed"],
+    "left": GEOMETRIES["left"],
+    "cross": lambda tokens: Geometry.cross(tokens, tokens + 35),
+    "cached": lambda tokens: Geometry.causal(tokens, cached=40),
+}
+
+
+@pytest.fixture(scope="module")
+def _compiler():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(build.ENV_VARIABLE)
+        reason = build.unavailable_reason("attention")
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _built(_compiler, monkeypatch):
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    for name in ("MIN_PAIRS", "MIN_NATIVE_PAIRS"):
+        monkeypatch.setattr(backend, name, 1)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(relative_vector_attention, "ROWS", 5)
+    monkeypatch.setattr(offset_vectors, "KEYS", 3)
+
+
+@pytest.fixture
+def split(monkeypatch):
+    """Pairs beyond the reach apart, whether that is faster or not."""
+    monkeypatch.setattr(relative_vector_attention, "ROWS", 160)
+    monkeypatch.setattr(vector_ranges, "MAX_SHARE", 100.0)
+
+
+def made(scheme):
+    torch.manual_seed(0)
+    for parameter in scheme.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return scheme
+
+
+def results(scheme, where, inputs, name):
+    out = attend(*inputs, scheme.at(where), backend=name)
+    upstream = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).reshape(out.shape).cos().to(out.dtype)
+    learned = {name: x for name, x in scheme.named_parameters() if x.requires_grad}
+    slopes = torch.autograd.grad(out, [*inputs, *learned.values()], upstream, allow_unused=True)
+    found = {"output": out.detach(), **dict(zip(["q", "k", "v", *learned], slopes, strict=True))}
+    return {name: x for name, x in found.items() if x is not None}
+
+
+def assert_same(scheme, where, inputs):
+    found, plain = (results(scheme, where, inputs, name) for name in ("relative_vectors", "reference"))
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    exact = results(deepcopy(scheme).double(), where, wide, "reference")
+    for what in ("output", "q", "k", "v"):
+        assert_as_close(found[what], plain[what], exact[what], factor=2.0 if what == "output" else 3.0, what=what)
+    largest = max(x.abs().max() for x in exact.values())
+    for what in exact.keys() - {"output", "q", "k", "v"}:
+        # some are 0 but for rounding: sums over all pairs of numbers that cancel
+        usual = (plain[what] - exact[what]).abs().max()
+        limit = 4 * usual + 2e-6 * largest
+        assert (found[what] - exact[what]).abs().max() <= limit, what
+
+
+def way(scheme, where, inputs):
+    return explain(*inputs, scheme.at(where), backend="relative_vectors").way
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_all_pairs_in_blocks_agree_with_the_reference_forward_and_backward(name, geometry):
+    where, scheme = GEOMETRIES[geometry](17), made(SCHEMES[name]())
+    inputs = random_qkv(where, dtype=torch.float32)
+    assert way(scheme, where, inputs) == "the C++ kernel, all pairs in blocks"
+    assert_same(scheme, where, inputs)
+
+
+@pytest.mark.usefixtures("split")
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("geometry", LONG)
+@pytest.mark.parametrize("name", CLIPPED)
+def test_pairs_beyond_the_reach_agree_with_the_reference_forward_and_backward(name, geometry):
+    where, scheme = LONG[geometry](300), made(CLIPPED[name]())
+    inputs = random_qkv(where, dtype=torch.float32)
+    assert way(scheme, where, inputs) == "the C++ kernel, pairs beyond the reach apart"
+    assert_same(scheme, where, inputs)
+
+
+@pytest.mark.usefixtures("split")
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
+def test_errors_in_16_bits_are_those_of_the_reference(name, type):
+    where, scheme = Geometry.causal(300), made((CLIPPED | SCHEMES)[name]())
+    inputs = random_qkv(where, dtype=type)
+    assert way(scheme, where, inputs).startswith("the C++ kernel")
+    assert_same(scheme, where, inputs)
+
+
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
+def test_whole_blocks_agree(name):
+    where, scheme = Geometry.causal(700), made((CLIPPED | SCHEMES)[name]())
+    inputs = random_qkv(where, batch=1, heads=4, kv_heads=1, dtype=torch.float32)
+    apart = name != "transformer_xl"
+    assert way(scheme, where, inputs).endswith("pairs beyond the reach apart" if apart else "all pairs in blocks")
+    assert_same(scheme, where, inputs)
+
+
+@pytest.mark.usefixtures("split")
+@pytest.mark.parametrize("name", ["shaw", "deberta"])
+def test_several_threads_agree(name):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        where, scheme = LONG["packed"](300), made(CLIPPED[name]())
+        assert_same(scheme, where, random_qkv(where, dtype=torch.float32))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("split")
+def test_values_may_have_another_width_and_vectors_may_be_frozen():
+    where, scheme = Geometry.causal(300), made(CLIPPED["shaw"]()).requires_grad_(False)
+    q, k, _ = random_qkv(where, dtype=torch.float32)
+    scheme.values = None
+    v = torch.randn(2, 2, 300, 3).requires_grad_()
+    assert_same(scheme, where, (q, k, v))
+
+
+@pytest.mark.usefixtures("split")
+@pytest.mark.parametrize("name", ["shaw", "deberta"])
+def test_second_derivatives_are_those_of_the_formula(name, monkeypatch):
+    monkeypatch.setattr("ordinate.attention._double_backward.MAX_BLOCK_SCORES", 2**16)
+    where, scheme = Geometry.causal(300), made(CLIPPED[name]())
+    inputs = random_qkv(where, dtype=torch.float32)
+    assert way(scheme, where, inputs) == "the C++ kernel, pairs beyond the reach apart"
+    assert_second_gradients_agree("relative_vectors", scheme, where, torch.float32)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_view_with_a_wrong_first_entry_is_detected(monkeypatch):
+    view = offset_vectors.skewed_pairs
+    monkeypatch.setattr(offset_vectors, "skewed_pairs", lambda x, columns, first: view(x, columns, max(first - 1, 0)))
+    where, scheme = Geometry.causal(17), made(SCHEMES["music"]())
+    with pytest.raises(AssertionError, match="output"):
+        assert_same(scheme, where, random_qkv(where, dtype=torch.float32))
+
+
+@pytest.mark.usefixtures("split")
+def test_pairs_that_are_counted_twice_are_detected(monkeypatch):
+    whole = relative_vector_native.split_at_reach
+
+    def wider(where, reach, rows):
+        made = whole(where, reach, rows)
+        return made._replace(near=made.near._replace(begin=made.near.begin - 1))
+
+    monkeypatch.setattr(relative_vector_native, "split_at_reach", wider)
+    where, scheme = Geometry.causal(300), made(CLIPPED["shaw"]())
+    with pytest.raises(AssertionError, match="output"):
+        assert_same(scheme, where, random_qkv(where, dtype=torch.float32))
+
+
+@pytest.mark.usefixtures("split")
+def test_a_gradient_by_the_sums_of_one_run_alone_is_detected(monkeypatch):
+    monkeypatch.setattr(relative_vector_native.Results, "share_of", lambda self, whole: torch.ones_like(self.softmax[0]))
+    where, scheme = Geometry.causal(300), made(CLIPPED["shaw"]())
+    with pytest.raises(AssertionError, match="values"):
+        assert_same(scheme, where, random_qkv(where, dtype=torch.float32))
+
+
+@pytest.mark.parametrize(
+    ("make", "type", "scale", "says"),
+    [
+        (lambda: Shaw(head_width=8, past=3), torch.float64, None, "float64"),
+        (lambda: Shaw(head_width=8, past=300), torch.float32, None, "each offset has a vector that is added to the values"),
+        (lambda: Shaw(head_width=8, past=3), torch.float32, 1e-38, "scores may overflow float32"),
+        (lambda: Shaw(head_width=8, past=3), torch.float32, 0.0, "scores may overflow float32"),
+    ],
+)
+@pytest.mark.usefixtures("split")
+def test_other_calls_are_left_to_pytorch(make, type, scale, says):
+    where, scheme = Geometry.causal(300), make().to(type)
+    inputs = random_qkv(where, dtype=type)
+    told = explain(*inputs, scheme.at(where), backend="relative_vectors", scale=scale)
+    assert told.way == f"in plain PyTorch: {says}"
+
+
+@pytest.mark.usefixtures("split")
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e38])
+def test_vectors_out_of_range_are_left_to_pytorch(bad):
+    where, scheme = Geometry.causal(300), made(CLIPPED["deberta"]())
+    with torch.no_grad():
+        scheme.table[0] = bad
+    inputs = random_qkv(where, dtype=torch.float32)
+    assert way(scheme, where, inputs) == "in plain PyTorch: scores may overflow float32"
+
+
+def test_short_texts_and_machines_without_a_compiler_are_left_to_pytorch(monkeypatch):
+    where, scheme = Geometry.causal(1400), CLIPPED["shaw"]()
+    inputs = random_qkv(where, batch=1, dtype=torch.float32)
+    monkeypatch.setattr(backend, "MIN_NATIVE_PAIRS", 2**21)
+    assert way(scheme, where, inputs) == "in plain PyTorch: there are fewer than 2097152 query-key pairs in a head"
+    monkeypatch.setattr(backend, "MIN_NATIVE_PAIRS", 1)
+    monkeypatch.setenv(build.ENV_VARIABLE, "off")
+    assert "the C++ kernels are disabled" in way(scheme, where, inputs)
+
+
+@pytest.mark.usefixtures("split")
+def test_the_kernel_runs_once_for_each_part_forward_and_not_again_backward(monkeypatch):
+    count, run = [], attention.forward
+    monkeypatch.setattr(attention, "forward", lambda *args: count.append(1) or run(*args))
+    where, scheme = Geometry.causal(300), made(CLIPPED["deberta"]())
+    inputs = random_qkv(where, batch=1, heads=1, kv_heads=1, dtype=torch.float32)
+    scheme = made(Deberta(heads=1, head_width=8, **BUCKETS))
+    attend(*inputs, scheme.at(where), backend="relative_vectors").sum().backward()
+    # one for pairs beyond the reach, and two blocks
+    assert len(count) == 3
