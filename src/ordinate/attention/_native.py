@@ -157,7 +157,9 @@ def native_workspace(call: AttentionCall, bias: Bias | None = None) -> int:
 
 
 def _buffers(call: AttentionCall) -> int:
-    return kernel_buffers(math.prod(call.q.shape[:2]), call.where.shape, (call.k.shape[3], call.v.shape[3]), _type(call.q))
+    return kernel_buffers(
+        math.prod(call.q.shape[:2]), call.where.shape, (call.k.shape[3], call.v.shape[3]), _type(call.q)
+    )
 
 
 def kernel_buffers(heads: int, tokens: tuple[int, int], widths: tuple[int, int], type: torch.dtype) -> int:

@@ -97,7 +97,7 @@ def forward(inputs: VectorInputs, setting: VectorOptions) -> tuple[Outputs, tupl
 def backward(
     gradient: Outputs, inputs: VectorInputs, setting: VectorOptions, learned: bool, kept: tuple[Tensor, ...]
 ) -> list[Tensor | None]:
-    """Return the gradient of each input, of the table only if it is learned; weights are recomputed, nothing is kept."""
+    """Return the gradient of each input, of the table only if it is learned; weights are computed again."""
     sums = _Sums.zeros(inputs, learned)
     for row in range(inputs.q.shape[0]):
         for head in range(inputs.q.shape[1]):

@@ -1,15 +1,15 @@
 """Attention with relative position vectors by the C++ kernel, forward and backward: O(n) memory.
 
-Queries and keys of a block are multiplied with the vectors of all its offsets. Entry c - r + n - 1 of row r of n is then
-the bias of key c: the kernel reads the products as a skewed view (`ordinate.ops.skew`), and writes the gradient of the
-bias into another such view, whose rows are the sums over the pairs of each offset.
+Queries and keys of a block are multiplied with the vectors of its offsets. Entry c - r + n - 1 of row r of n is then
+the bias of key c: the kernel reads the products as a skewed view (`ordinate.ops.skew`), and writes the gradient of
+the bias into another such view, whose rows are the sums over the pairs of each offset.
 
 Pairs beyond the reach need no bias. They share the vectors a, h and u of queries, keys and values, so that
 
     q.k scale + q.a + k.h = (q + h / scale) . (k + a / scale) scale - h.a / scale,     values v + u
 
-is attention without a bias of each pair. The kernel computes it for all queries at once; both parts are put together by
-the sums of their softmax, and each is differentiated with the sums of the whole.
+is attention without a bias of each pair. The kernel computes it for all queries at once; both parts are put together
+by the sums of their softmax, and each is differentiated with the sums of the whole.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from ordinate.core.shapes import Outputs, Queries
 from ordinate.ops import relative_vector_attention
 from ordinate.ops.blocks import QueryBlock
 from ordinate.ops.native import attention
-from ordinate.ops.offset_vectors import OffsetVectors, by_offset
+from ordinate.ops.offset_vectors import OffsetVectors, weights_by_offset
 from ordinate.ops.relative_vector_attention import VectorEngine, VectorInputs, VectorOptions, extent
 from ordinate.ops.skew import skewed_pairs, sums_by_head
 from ordinate.ops.vector_ranges import OffsetRange, OffsetSplit, split_at_reach
@@ -124,25 +124,31 @@ class _Heads:
         """Compute the outputs."""
         far = [self._run(offsets, self._all).forward() for offsets in split.far]
         for cut in split.blocks:
-            run, vectors = self._run(split.near, cut), self._vectors(cut)
+            run, vectors = self._run(split.near, cut), self._vectors(split.near, cut)
             weights = None if vectors.carried is None else self.q.new_zeros(*run.q.shape[:3], run.k.shape[2])
             near = run.forward(weights)
             if vectors.carried is not None and weights is not None:
-                near.out.add_(sums_by_head(by_offset(weights)[0], vectors.carried))
+                near.out.add_(sums_by_head(weights_by_offset(weights)[0], vectors.carried))
             results.of_rows(cut.rows).copy_(joined([near, *(one.of_rows(cut.rows) for one in far)]))
 
     def learn(self, split: OffsetSplit, upstream: Outputs, results: Results, sums: _Sums) -> None:
         """Accumulate the gradients."""
-        for offsets, cut in [*((x, self._all) for x in split.far), *((split.near, x) for x in split.blocks)]:
-            self._learn(offsets, cut, upstream[:, :, cut.rows], results.of_rows(cut.rows), sums)
+        for offsets in split.far:
+            made = self._run(offsets, self._all).backward(
+                (upstream, None), results, (self._numbered(offsets, sums), None)
+            )
+            self._learn_shared(offsets, made, sums)
+            self._add(self._all, made, sums)
+        for cut in split.blocks:
+            self._learn_block(split.near, cut, upstream[:, :, cut.rows], results.of_rows(cut.rows), sums)
 
     @property
     def _all(self) -> QueryBlock:
         queries, keys = self.where.shape
         return QueryBlock(slice(0, queries), slice(0, keys), 0)
 
-    def _vectors(self, cut: QueryBlock) -> OffsetVectors:
-        return self.vectors.of_block(cut.first - self.low, sum(cut.size) - 1)
+    def _vectors(self, offsets: OffsetRange, cut: QueryBlock) -> OffsetVectors:
+        return self.vectors.of_block(cut, self.low, offsets.in_block(cut))
 
     def _shared(self, offsets: OffsetRange) -> int | None:
         return None if offsets.shared is None else offsets.shared - self.low
@@ -151,7 +157,7 @@ class _Heads:
         """Return the run of the kernel for the pairs of a block at these offsets."""
         asked, held, carried = self.vectors.shared(self._shared(offsets))
         q, k, v = self.q[:, :, cut.rows], self.k[:, :, cut.keys], self.v[:, :, cut.keys]
-        bias = self._vectors(cut).bias(q, k) if offsets.shared is None else None
+        bias = self._vectors(offsets, cut).bias(q, k, offsets.in_block(cut)) if offsets.shared is None else None
         table = masked_part(self.table, offsets, cut)
         if asked is not None and held is not None:
             table -= (asked * held).sum(1, keepdim=True) / self.scale
@@ -162,41 +168,44 @@ class _Heads:
         scoring = attention.Scoring(self.scale, bias=bias)
         return Run(q, k, v, table, self.where.block(cut.rows, cut.keys), span, scoring)
 
-    def _learn(self, offsets: OffsetRange, cut: QueryBlock, upstream: Outputs, whole: Results, sums: _Sums) -> None:
-        """Accumulate the gradients of one run."""
-        run, first, count = self._run(offsets, cut), cut.first - self.low, sum(cut.size) - 1
-        to_q, to_k, to_v = sums.q[:, :, cut.rows], sums.k[:, cut.keys], sums.v[:, cut.keys]
+    def _learn_block(
+        self, offsets: OffsetRange, cut: QueryBlock, upstream: Outputs, whole: Results, sums: _Sums
+    ) -> None:
+        """Accumulate the gradients of a block whose offsets have vectors of their own."""
+        run, vectors, reads = self._run(offsets, cut), self._vectors(offsets, cut), offsets.in_block(cut)
+        own = sums.vectors.of_block(cut, self.low, reads, 2)
         slopes = to_bias = to_weights = None
         if run.scoring.bias is not None:
-            slopes = self.q.new_zeros(*run.q.shape[:3], count)
+            slopes = self.q.new_zeros(*run.q.shape[:3], reads.width)
             to_bias = skewed_pairs(slopes, cut.size[1], cut.size[0] - 1)
-        if offsets.shared is None and self._vectors(cut).carried is not None:
-            to_weights = self._learn_sums(run, cut, upstream, whole, sums)
-        asked, held, _ = self.vectors.shared(self._shared(offsets))
-        numbered = sums.table is not None or (asked is not None and held is not None)
-        made = run.backward((upstream, to_weights), whole, (numbered, to_bias))
+        if vectors.carried is not None:
+            weights = self.q.new_zeros(*run.q.shape[:3], run.k.shape[2])
+            weights *= run.forward(weights).share_of(whole)[..., None]
+            to_weights = vectors.learn_sums(weights, upstream, own)
+        made = run.backward((upstream, to_weights), whole, (self._numbered(offsets, sums), to_bias))
         self._learn_shared(offsets, made, sums)
         if slopes is not None:
             inputs = self.q[:, :, cut.rows], self.k[:, :, cut.keys]
-            own = sums.vectors.of_block(first, count, 2)
-            self._vectors(cut).learn_bias(slopes, inputs, (made.q, made.k), own)
-        to_q += made.q
-        to_k.index_add_(0, self.groups, made.k[0])
-        to_v.index_add_(0, self.groups, made.v[0])
-        if sums.table is not None and made.table is not None:
-            sums.table[:, cut.first : cut.first + count] += made.table
+            vectors.learn_bias((slopes, reads), inputs, (made.q, made.k), own)
+        self._add(cut, made, sums)
 
-    def _learn_sums(self, run: Run, cut: QueryBlock, upstream: Outputs, whole: Results, sums: _Sums) -> Tensor | None:
-        """Accumulate gradients of vectors added to values; return those of the weights."""
-        weights = self.q.new_zeros(*run.q.shape[:3], run.k.shape[2])
-        weights *= run.forward(weights).share_of(whole)[..., None]
-        own = sums.vectors.of_block(cut.first - self.low, sum(cut.size) - 1, 2)
-        return self._vectors(cut).learn_sums(weights, upstream, own)
+    def _numbered(self, offsets: OffsetRange, sums: _Sums) -> bool:
+        """Whether the gradient of the bias by offset is needed."""
+        asked, held, _ = self.vectors.shared(self._shared(offsets))
+        return sums.table is not None or (asked is not None and held is not None)
+
+    def _add(self, cut: QueryBlock, made: attention.Gradients, sums: _Sums) -> None:
+        """Accumulate the gradients of queries, keys, values and table of a block."""
+        sums.q[:, :, cut.rows] += made.q
+        sums.k[:, cut.keys].index_add_(0, self.groups, made.k[0])
+        sums.v[:, cut.keys].index_add_(0, self.groups, made.v[0])
+        if sums.table is not None and made.table is not None:
+            sums.table[:, cut.first : cut.first + sum(cut.size) - 1] += made.table
 
     def _learn_shared(self, offsets: OffsetRange, made: attention.Gradients, sums: _Sums) -> None:
         """Accumulate gradients of the vectors that all pairs of a run share."""
         place = self._shared(offsets)
-        (asked, held, carried), own = self.vectors.shared(place), sums.vectors.shared(place, 2)
+        (asked, held, _), own = self.vectors.shared(place), sums.vectors.shared(place, 2)
         both = made.table if asked is not None and held is not None else None
         total = None if both is None else both.sum(1, keepdim=True)
         for to, slope, other in ((own.asked, made.k, held), (own.held, made.q, asked)):

@@ -1,4 +1,4 @@
-"""Pairs of queries and keys by offset: those whose offsets have vectors of their own, and those that share vectors."""
+"""Pairs of queries and keys by offset: whose offsets have vectors of their own, and which share vectors."""
 
 import math
 from typing import NamedTuple
@@ -32,6 +32,30 @@ class OffsetRange(NamedTuple):
         start = min(max(self.begin - (queries - 1) + rows.start, 0), keys)
         return slice(start, max(min(self.stop - (queries - 1) + rows.stop - 1, keys), start))
 
+    def in_block(self, cut: QueryBlock) -> "BlockOffsets":
+        """Return those that the pairs of a block have."""
+        count, keys = sum(cut.size) - 1, cut.size[1]
+        begin = min(max(self.begin - cut.first, 0), count)
+        stop = min(max(self.stop - cut.first, begin), count)
+        width = min(max(stop, keys + 1), count)
+        # all numbers up to the width are products, if the first is: nothing is copied then
+        return BlockOffsets(begin, stop if begin else width, width)
+
+
+class BlockOffsets(NamedTuple):
+    """Offsets of a block of n queries and m keys, counted from that of the last query and the first key.
+
+    Args:
+        begin: first that is needed.
+        stop: end of those that are needed.
+        width: numbers in a row of products with vectors, at least m + 1 or n + m - 1: the rows of the skewed view do not
+            overlap then. Pairs that read numbers of other rows are hidden.
+    """
+
+    begin: int
+    stop: int
+    width: int
+
 
 class OffsetSplit(NamedTuple):
     """The visible pairs, split at the reach.
@@ -58,7 +82,9 @@ def split_at_reach(where: Geometry, reach: float, rows: int) -> OffsetSplit:
     visible, whole = _visible(where), query_blocks(where, rows)
     own, size = where.start + where.shape[0] - 1, max(1.0, reach)
     # entries [low, high) are nearer than the reach
-    low, high = (visible.begin, visible.stop) if math.isinf(size) else (own - math.ceil(size) + 1, own + math.ceil(size))
+    low, high = (
+        (visible.begin, visible.stop) if math.isinf(size) else (own - math.ceil(size) + 1, own + math.ceil(size))
+    )
     near = OffsetRange(max(low, visible.begin), min(high, visible.stop))
     far = [
         *([OffsetRange(visible.begin, min(low, visible.stop), low - 1)] if visible.begin < low else []),
@@ -97,6 +123,7 @@ def _pairs(cut: QueryBlock) -> int:
 def _within(blocks: list[QueryBlock], others: list[QueryBlock]) -> bool:
     """Whether blocks read no other entries of a table of offsets than some others."""
     first, stop = (
-        (min(cut.first for cut in found), max(cut.first + sum(cut.size) for cut in found)) for found in (blocks, others)
+        (min(cut.first for cut in found), max(cut.first + sum(cut.size) for cut in found))
+        for found in (blocks, others)
     )
     return stop[0] <= first[0] and first[1] <= stop[1]

@@ -83,10 +83,12 @@ class Run(NamedTuple):
             whole: results of all runs together, the outputs with what the weights add to them.
             learned: as in `ordinate.ops.native.attention.backward`.
         """
-        # gradient * output is summed over what weights add already: the kernel, which does so itself, gets weights of 0
+        # the outputs have what weights add to them: the kernel, which would count that again, is given weights of 0
         none = None if upstream[1] is None else torch.zeros_like(upstream[1])
         saved = self.q, self.k, self.v, self.table.flip(1), whole.out, whole.softmax.contiguous(), None
-        return attention.backward(upstream, saved, self.where, self.scoring._replace(weights=none), self.span, learned)
+        return attention.backward(
+            upstream, saved, self.where, self.scoring._replace(weights=none), self.span, learned
+        )
 
 
 def span_of(offsets: OffsetRange, cut: QueryBlock, where: Geometry, heads: int) -> KeyRanges:

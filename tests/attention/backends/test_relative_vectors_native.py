@@ -36,7 +36,10 @@ CLIPPED = {
     "music": SCHEMES["music"],
     "transformer_xl, clamped": SCHEMES["transformer_xl, clamped"],
     "sum": lambda: Sum(
-        Alibi(heads=4), Deberta(**SIZES, **BUCKETS), Shaw(head_width=8, past=3), TransformerXl(**SIZES, width=12, max_offset=6)
+        Alibi(heads=4),
+        Deberta(**SIZES, **BUCKETS),
+        Shaw(head_width=8, past=3),
+        TransformerXl(**SIZES, width=12, max_offset=6),
     ),
     "heads": lambda: HeadGroups(Shaw(head_width=8, past=3), NoPosition(), heads=4),
 }
@@ -213,7 +216,9 @@ def test_pairs_that_are_counted_twice_are_detected(monkeypatch):
 
 @pytest.mark.usefixtures("split")
 def test_a_gradient_by_the_sums_of_one_run_alone_is_detected(monkeypatch):
-    monkeypatch.setattr(relative_vector_native.Results, "share_of", lambda self, whole: torch.ones_like(self.softmax[0]))
+    monkeypatch.setattr(
+        relative_vector_native.Results, "share_of", lambda self, whole: torch.ones_like(self.softmax[0])
+    )
     where, scheme = Geometry.causal(300), made(CLIPPED["shaw"]())
     with pytest.raises(AssertionError, match="values"):
         assert_same(scheme, where, random_qkv(where, dtype=torch.float32))
@@ -223,7 +228,12 @@ def test_a_gradient_by_the_sums_of_one_run_alone_is_detected(monkeypatch):
     ("make", "type", "scale", "says"),
     [
         (lambda: Shaw(head_width=8, past=3), torch.float64, None, "float64"),
-        (lambda: Shaw(head_width=8, past=300), torch.float32, None, "each offset has a vector that is added to the values"),
+        (
+            lambda: Shaw(head_width=8, past=300),
+            torch.float32,
+            None,
+            "each offset has a vector that is added to the values",
+        ),
         (lambda: Shaw(head_width=8, past=3), torch.float32, 1e-38, "scores may overflow float32"),
         (lambda: Shaw(head_width=8, past=3), torch.float32, 0.0, "scores may overflow float32"),
     ],

@@ -103,7 +103,9 @@ class RelativeVectors(Backend):
 
         def some_heads() -> Outputs:
             inputs, setting = _prepared(call)
-            tensors = (x[:1, :size] for x, size in zip(inputs[:3], (asked, *2 * (asked // call.groups,)), strict=True))
+            tensors = (
+                x[:1, :size] for x, size in zip(inputs[:3], (asked, *2 * (asked // call.groups,)), strict=True)
+            )
             tables = (None if x is None else x[:asked] for x in inputs[3:])
             # the rest of the output, which is there from the first head on
             rest = call.q.new_empty(others)
