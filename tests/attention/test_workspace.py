@@ -12,8 +12,10 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention import _native, _workspace
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._workspace import workspace_along
+from ordinate.attention.backends import relative_vectors
 from ordinate.ops.native import build
 from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Rope, Shaw, TransformerXl
+from ordinate.schemes.deberta import DebertaVersion
 from ordinate.schemes.spectra.dynamic import Dynamic
 from ordinate.schemes.spectra.longrope import LongRope
 
@@ -21,6 +23,7 @@ HEADS, WIDTH = 4, 64
 SHAW = {"heads": HEADS, "head_width": WIDTH}
 VARIED = {"score_options": ScoreOptions(softcap=20.0, sinks=torch.zeros(HEADS))}
 DROPOUT = {"dropout": 0.1}
+UNSCALED = DebertaVersion(rescale=False)
 SIZES = {"decode": (2000, 8000), "row_blocks": (1024, 1536), "custom_formula": (1100, 1536)}
 
 
@@ -281,6 +284,33 @@ def test_a_computation_with_another_number_of_steps_is_judged_by_its_peaks():
 def test_the_workspace_of_vectors_by_offset_is_what_is_held(make, at, size, monkeypatch):
     monkeypatch.setitem(CASES, "these", ("relative_vectors", make, at, False, {}))
     need_close(*said_and_held("these", size, batch=2))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("make", "at"),
+    [
+        (lambda: TransformerXl(**SHAW, width=256), causal),
+        (lambda: Shaw(head_width=WIDTH, values=False, past=2000), Geometry.full),
+        (shaw, causal),
+        (shaw, padded),
+        # scaled queries would be a copy that is made before the backend is called
+        (lambda: Deberta(**SHAW, width=256, max_distance=40, buckets=None, version=UNSCALED), packed),
+    ],
+    ids=["transformer_xl", "keys", "shaw", "padded", "deberta"],
+)
+def test_what_vectors_by_offset_make_in_python_for_the_kernel_is_what_is_held(make, at, threads, dtype, monkeypatch):
+    monkeypatch.delenv("ORDINATE_NATIVE")
+    if build.unavailable_reason("attention"):
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(relative_vectors, "MIN_NATIVE_PAIRS", (1, 1, 1))
+    # the profiler does not see what is held in C++
+    monkeypatch.setattr(relative_vectors, "kernel_buffers", lambda *sizes: 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setitem(CASES, "these", ("relative_vectors", make, at, True, {}))
+    need_close(*said_and_held("these", 1100, dtype, batch=2))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SumsByOffset = Float[Tensor, "1 h i offsets"]
 
 
 class OffsetVectors(NamedTuple):
-    """Vectors by offset, each (heads or 1, offsets or 1, width), or their gradients, (heads or 1, width, offsets or 1).
+    """Vectors by offset, (heads or 1, offsets or 1, width), or their gradients, (heads or 1, width, offsets or 1).
 
     Args:
         asked: vectors multiplied with queries; None: there are none.
@@ -110,7 +110,7 @@ class OffsetVectors(NamedTuple):
             add_sums_by_head(own, k[0, :, part], sums.held[:, :, read])
 
     def learn_sums(self, weights: Weights, upstream: Outputs, sums: "OffsetVectors") -> Weights | None:
-        """Accumulate gradients with respect to vectors added to the values of a block; return those of the weights."""
+        """Accumulate gradients of the vectors added to the values of a block; return those of the weights."""
         if self.carried is None or sums.carried is None:
             return None
         add_sums_by_head(weights_by_offset(weights)[0], upstream[0], sums.carried)

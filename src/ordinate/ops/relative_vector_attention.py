@@ -68,8 +68,8 @@ class VectorEngine(NamedTuple):
 
     Args:
         forward: returns the outputs and the tensors that the backward pass needs beside inputs and options.
-        backward: returns the gradient of each input, from the gradient of the outputs, the inputs, the options, whether
-            the table is learned, and these tensors.
+        backward: returns the gradient of each input, from the gradient of the outputs, the inputs, the options,
+            whether the table is learned, and these tensors.
     """
 
     forward: Callable[[VectorInputs, VectorOptions], tuple[Outputs, tuple[Tensor, ...]]]

@@ -124,12 +124,17 @@ class _Heads:
         """Compute the outputs."""
         far = [self._run(offsets, self._all).forward() for offsets in split.far]
         for cut in split.blocks:
-            run, vectors = self._run(split.near, cut), self._vectors(split.near, cut)
-            weights = None if vectors.carried is None else self.q.new_zeros(*run.q.shape[:3], run.k.shape[2])
-            near = run.forward(weights)
-            if vectors.carried is not None and weights is not None:
-                near.out.add_(sums_by_head(weights_by_offset(weights)[0], vectors.carried))
+            near = self._near(split.near, cut)
             results.of_rows(cut.rows).copy_(joined([near, *(one.of_rows(cut.rows) for one in far)]))
+
+    def _near(self, offsets: OffsetRange, cut: QueryBlock) -> Results:
+        """Compute a block: a function, so that its bias is not held while that of the next is made."""
+        run, vectors = self._run(offsets, cut), self._vectors(offsets, cut)
+        weights = None if vectors.carried is None else self.q.new_zeros(*run.q.shape[:3], run.k.shape[2])
+        made = run.forward(weights)
+        if vectors.carried is not None and weights is not None:
+            made.out.add_(sums_by_head(weights_by_offset(weights)[0], vectors.carried))
+        return made
 
     def learn(self, split: OffsetSplit, upstream: Outputs, results: Results, sums: _Sums) -> None:
         """Accumulate the gradients."""

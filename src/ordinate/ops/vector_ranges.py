@@ -10,7 +10,7 @@ from ordinate.ops.blocks import QueryBlock, query_blocks
 # these keys alone
 MIN_KEYS = 129
 # pairs beyond the reach are computed apart if blocks of the others have at most this share of all pairs
-MAX_SHARE = 0.6
+MAX_SHARE = 0.8
 
 
 class OffsetRange(NamedTuple):
@@ -48,8 +48,8 @@ class BlockOffsets(NamedTuple):
     Args:
         begin: first that is needed.
         stop: end of those that are needed.
-        width: numbers in a row of products with vectors, at least m + 1 or n + m - 1: the rows of the skewed view do not
-            overlap then. Pairs that read numbers of other rows are hidden.
+        width: numbers in a row of products with vectors, at least m + 1 or n + m - 1: the rows of the skewed view do
+            not overlap then. Pairs that read numbers of other rows are hidden.
     """
 
     begin: int
@@ -62,7 +62,7 @@ class OffsetSplit(NamedTuple):
 
     Args:
         near: offsets with vectors of their own.
-        blocks: blocks of queries, with their keys at these offsets.
+        blocks: blocks of queries, with their keys at these offsets; the largest first.
         far: ranges of offsets that share their vectors, at most one on each side.
     """
 
@@ -93,8 +93,9 @@ def split_at_reach(where: Geometry, reach: float, rows: int) -> OffsetSplit:
     blocks = _even_blocks(near, where, rows)
     worthwhile = far and sum(_pairs(cut) for cut in blocks) <= MAX_SHARE * sum(_pairs(cut) for cut in whole)
     if not worthwhile or any(cut.size[1] < MIN_KEYS for cut in blocks) or not _within(blocks, whole):
-        return OffsetSplit(visible, whole, [])
-    return OffsetSplit(near, blocks, far)
+        near, blocks, far = visible, whole, []
+    # memory of a block that is freed is large enough for the next
+    return OffsetSplit(near, sorted(blocks, key=_pairs, reverse=True), far)
 
 
 def _visible(where: Geometry) -> OffsetRange:

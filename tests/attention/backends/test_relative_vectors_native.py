@@ -22,17 +22,15 @@ SCHEMES = {
     "music": lambda: Music(**SIZES, max_length=9, out_of_range="zero", future=True),
     "transformer_xl": lambda: TransformerXl(**SIZES, width=12),
     "transformer_xl, clamped": lambda: TransformerXl(**SIZES, width=12, max_offset=6.5),
-    "deberta": lambda: Deberta(**SIZES, **BUCKETS),
-    "deberta, keys": lambda: Deberta(**SIZES, **BUCKETS, terms="p2c"),
-    "heads": lambda: HeadGroups(Deberta(heads=2, head_width=8, **BUCKETS), Alibi(heads=1), heads=4),
-    "sum of both kinds of key vectors": lambda: Sum(TransformerXl(**SIZES, width=12), Deberta(**SIZES, **BUCKETS)),
+    "heads": lambda: HeadGroups(Shaw(head_width=8, past=3, values=False), Alibi(heads=2), heads=4),
+    "sum": lambda: Sum(Alibi(heads=4), TransformerXl(**SIZES, width=12), Music(**SIZES, max_length=40)),
 }
-# with vectors for the values, too, which need pairs beyond the reach
+# with vectors of each offset for keys and values, too, which need pairs beyond the reach
 CLIPPED = {
     "shaw": lambda: Shaw(head_width=8, past=3, future=2),
     "shaw of each head": lambda: Shaw(**SIZES, per_head=True, past=2, future=14),
-    "deberta": SCHEMES["deberta"],
-    "deberta, keys": SCHEMES["deberta, keys"],
+    "deberta": lambda: Deberta(**SIZES, **BUCKETS),
+    "deberta, keys": lambda: Deberta(**SIZES, **BUCKETS, terms="p2c"),
     "music": SCHEMES["music"],
     "transformer_xl, clamped": SCHEMES["transformer_xl, clamped"],
     "sum": lambda: Sum(
@@ -67,8 +65,8 @@ def _compiler():
 @pytest.fixture(autouse=True)
 def _built(_compiler, monkeypatch):
     monkeypatch.delenv(build.ENV_VARIABLE)
-    for name in ("MIN_PAIRS", "MIN_NATIVE_PAIRS"):
-        monkeypatch.setattr(backend, name, 1)
+    monkeypatch.setattr(backend, "MIN_PAIRS", 1)
+    monkeypatch.setattr(backend, "MIN_NATIVE_PAIRS", (1, 1, 1))
 
 
 @pytest.fixture
@@ -224,16 +222,15 @@ def test_a_gradient_by_the_sums_of_one_run_alone_is_detected(monkeypatch):
         assert_same(scheme, where, random_qkv(where, dtype=torch.float32))
 
 
+NEAR = "most pairs have a vector of their own offset for the key or the value"
+
+
 @pytest.mark.parametrize(
     ("make", "type", "scale", "says"),
     [
-        (lambda: Shaw(head_width=8, past=3), torch.float64, None, "float64"),
-        (
-            lambda: Shaw(head_width=8, past=300),
-            torch.float32,
-            None,
-            "each offset has a vector that is added to the values",
-        ),
+        (lambda: Shaw(head_width=8, past=3), torch.float64, None, "float64 is not supported by the C++ kernel"),
+        (lambda: Shaw(head_width=8, past=300), torch.float32, None, NEAR),
+        (lambda: Deberta(**SIZES, width=12, max_distance=300), torch.float32, None, NEAR),
         (lambda: Shaw(head_width=8, past=3), torch.float32, 1e-38, "scores may overflow float32"),
         (lambda: Shaw(head_width=8, past=3), torch.float32, 0.0, "scores may overflow float32"),
     ],
@@ -256,13 +253,26 @@ def test_vectors_out_of_range_are_left_to_pytorch(bad):
     assert way(scheme, where, inputs) == "in plain PyTorch: scores may overflow float32"
 
 
-def test_short_texts_and_machines_without_a_compiler_are_left_to_pytorch(monkeypatch):
-    where, scheme = Geometry.causal(1400), CLIPPED["shaw"]()
+@pytest.mark.parametrize(
+    ("name", "where", "least"),
+    [
+        ("shaw", Geometry.causal(1020), 2**20),
+        ("shaw", Geometry.full(1440), 2**21),
+        ("deberta", Geometry.causal(2040), 2**22),
+    ],
+    ids=str,
+)
+def test_short_texts_are_left_to_pytorch(name, where, least, monkeypatch):
+    monkeypatch.setattr(backend, "MIN_NATIVE_PAIRS", (2**20, 2**21, 2**22))
+    scheme, few = CLIPPED[name](), f"the C++ kernel gains nothing with fewer than {least} query-key pairs in a head"
     inputs = random_qkv(where, batch=1, dtype=torch.float32)
-    monkeypatch.setattr(backend, "MIN_NATIVE_PAIRS", 2**21)
-    assert way(scheme, where, inputs) == "in plain PyTorch: there are fewer than 2097152 query-key pairs in a head"
-    monkeypatch.setattr(backend, "MIN_NATIVE_PAIRS", 1)
+    assert way(scheme, where, inputs) == f"in plain PyTorch: {few}"
+
+
+def test_texts_are_left_to_pytorch_without_a_compiler(monkeypatch):
     monkeypatch.setenv(build.ENV_VARIABLE, "off")
+    where, scheme = Geometry.causal(1030), CLIPPED["shaw"]()
+    inputs = random_qkv(where, batch=1, dtype=torch.float32)
     assert "the C++ kernels are disabled" in way(scheme, where, inputs)
 
 
@@ -270,7 +280,7 @@ def test_short_texts_and_machines_without_a_compiler_are_left_to_pytorch(monkeyp
 def test_the_kernel_runs_once_for_each_part_forward_and_not_again_backward(monkeypatch):
     count, run = [], attention.forward
     monkeypatch.setattr(attention, "forward", lambda *args: count.append(1) or run(*args))
-    where, scheme = Geometry.causal(300), made(CLIPPED["deberta"]())
+    where = Geometry.causal(300)
     inputs = random_qkv(where, batch=1, heads=1, kv_heads=1, dtype=torch.float32)
     scheme = made(Deberta(heads=1, head_width=8, **BUCKETS))
     attend(*inputs, scheme.at(where), backend="relative_vectors").sum().backward()

@@ -27,8 +27,8 @@ from ordinate.schemes._fast_forms import depends_on_offsets, vectors_of
 MIN_PAIRS = 2**17
 # with fewer, no causal mask and vectors of keys PyTorch's attention is faster in training, at 512 tokens by a fifth
 MIN_KEY_PAIRS = 2**19
-# with fewer in a head the C++ kernel gains nothing, and compiling it is not worth the wait
-MIN_NATIVE_PAIRS = 2**21
+# with fewer in a head the C++ kernel gains nothing: with a causal mask, without it, and with key vectors by offset
+MIN_NATIVE_PAIRS = 2**20, 2**21, 2**22
 CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
 
 
@@ -107,8 +107,8 @@ class RelativeVectors(Backend):
                 x[:1, :size] for x, size in zip(inputs[:3], (asked, *2 * (asked // call.groups,)), strict=True)
             )
             tables = (None if x is None else x[:asked] for x in inputs[3:])
-            # the rest of the output, which is there from the first head on
-            rest = call.q.new_empty(others)
+            # the rest of the output, which is there from the first head on, of the kernel in float32
+            rest = call.q.new_empty(others, dtype=torch.float32 if native else None)
             with torch.no_grad():
                 out, _ = (BY_KERNEL if native else IN_PYTORCH).forward(VectorInputs(*tensors, *tables), setting)
             del rest
@@ -117,24 +117,25 @@ class RelativeVectors(Backend):
         held = run_workspace(some_heads, call.where.shape[0]) - others * call.q.element_size()
         if not native:
             return held
-        kept = 8 * (rows - asked * call.q.shape[2]) + (0 if call.q.element_size() == 4 else 4 * others)
-        widths = call.k.shape[3], wide
-        return held + kept + kernel_buffers(least, call.where.shape, widths, torch.float32)
+        sums = 8 * (rows - asked * call.q.shape[2])
+        return held + sums + kernel_buffers(least, call.where.shape, (call.k.shape[3], wide), torch.float32)
 
 
 def _not_native(call: AttentionCall, inputs: VectorInputs, setting: VectorOptions) -> str | None:
     """Return why the C++ kernel does not compute a call; None if it does."""
     if call.q.dtype == torch.float64:
-        return "float64"
-    if math.prod(call.where.shape) < MIN_NATIVE_PAIRS:
-        return f"there are fewer than {MIN_NATIVE_PAIRS} query-key pairs in a head"
+        return "float64 is not supported by the C++ kernel"
+    held, carried = (x is not None and x.shape[1] > 1 for x in (inputs.key_vectors, inputs.value_vectors))
+    least = MIN_NATIVE_PAIRS[2 if held else 0 if call.where.is_causal else 1]
+    if math.prod(call.where.shape) < least:
+        return f"the C++ kernel gains nothing with fewer than {least} query-key pairs in a head"
     reason = build.unavailable_reason("attention")
     if reason is not None:
         return reason
-    carried = inputs.value_vectors
-    # the kernel would return the weights of all pairs, in the forward pass and again in the backward pass: slower
-    if carried is not None and carried.shape[1] > 1 and not split_of(setting).far:
-        return "each offset has a vector that is added to the values"
+    # for values the kernel would return the weights of all pairs, in the backward pass again; with vectors for keys
+    # most of the time is that of the products, and the kernel gains nothing
+    if (held or carried) and not split_of(setting).far:
+        return "most pairs have a vector of their own offset for the key or the value"
     return unfit(call) or (None if _stays_in_range(call, inputs) else "scores may overflow float32")
 
 
