@@ -15,7 +15,6 @@ from ordinate.attention._workspace import workspace_along
 from ordinate.attention.backends import relative_vectors
 from ordinate.ops.native import build
 from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Rope, Shaw, TransformerXl
-from ordinate.schemes.deberta import DebertaVersion
 from ordinate.schemes.spectra.dynamic import Dynamic
 from ordinate.schemes.spectra.longrope import LongRope
 
@@ -23,7 +22,6 @@ HEADS, WIDTH = 4, 64
 SHAW = {"heads": HEADS, "head_width": WIDTH}
 VARIED = {"score_options": ScoreOptions(softcap=20.0, sinks=torch.zeros(HEADS))}
 DROPOUT = {"dropout": 0.1}
-UNSCALED = DebertaVersion(rescale=False)
 SIZES = {"decode": (2000, 8000), "row_blocks": (1024, 1536), "custom_formula": (1100, 1536)}
 
 
@@ -296,10 +294,9 @@ def test_the_workspace_of_vectors_by_offset_is_what_is_held(make, at, size, monk
         (lambda: Shaw(head_width=WIDTH, values=False, past=2000), Geometry.full),
         (shaw, causal),
         (shaw, padded),
-        # scaled queries would be a copy that is made before the backend is called
-        (lambda: Deberta(**SHAW, width=256, max_distance=40, buckets=None, version=UNSCALED), packed),
+        (lambda: TransformerXl(**SHAW, width=256, max_offset=40), packed),
     ],
-    ids=["transformer_xl", "keys", "shaw", "padded", "deberta"],
+    ids=["transformer_xl", "keys", "shaw", "padded", "clamped"],
 )
 def test_what_vectors_by_offset_make_in_python_for_the_kernel_is_what_is_held(make, at, threads, dtype, monkeypatch):
     monkeypatch.delenv("ORDINATE_NATIVE")
