@@ -33,12 +33,13 @@ CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
 
 
 class RelativeVectors(Backend):
-    """Blocks of query rows in plain PyTorch, on CPUs, for `Scheme.relative_vectors`: a vector for each offset.
+    """Blocks of query rows, on CPUs, for `Scheme.relative_vectors`: a vector for each offset.
 
     Queries and keys are multiplied by the vectors of all offsets, and the product is read as a skewed view, which
     begins one column later in each row (the relative shift of Music Transformer and Transformer-XL): nothing is
-    gathered pair by pair, and no queries x keys tensor is held; the same in the backward pass. Computed in float32 at
-    least.
+    gathered pair by pair, and no queries x keys tensor is held; the same in the backward pass. In long texts the C++
+    kernel computes the attention, pairs beyond the reach of the vectors without a bias; else plain PyTorch. Computed
+    in float32 at least.
     """
 
     priority = 360
