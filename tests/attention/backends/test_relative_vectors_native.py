@@ -269,6 +269,15 @@ def test_short_texts_are_left_to_pytorch(name, where, least, monkeypatch):
     assert way(scheme, where, inputs) == f"in plain PyTorch: {few}"
 
 
+def test_few_heads_and_many_threads_are_left_to_pytorch(monkeypatch):
+    where, scheme = Geometry.causal(1030), CLIPPED["shaw"]()
+    inputs = random_qkv(where, batch=1, dtype=torch.float32)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    assert way(scheme, where, inputs).startswith("the C++ kernel")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert way(scheme, where, inputs).endswith("the C++ kernel has work for no more than half of the threads")
+
+
 def test_texts_are_left_to_pytorch_without_a_compiler(monkeypatch):
     monkeypatch.setenv(build.ENV_VARIABLE, "off")
     where, scheme = Geometry.causal(1030), CLIPPED["shaw"]()

@@ -130,6 +130,9 @@ def _not_native(call: AttentionCall, inputs: VectorInputs, setting: VectorOption
     least = MIN_NATIVE_PAIRS[2 if held else 0 if call.where.is_causal else 1]
     if math.prod(call.where.shape) < least:
         return f"the C++ kernel gains nothing with fewer than {least} query-key pairs in a head"
+    # the backward pass of the kernel has one thread for each head
+    if 2 * call.q.shape[1] <= torch.get_num_threads():
+        return "the C++ kernel has work for no more than half of the threads"
     reason = build.unavailable_reason("attention")
     if reason is not None:
         return reason
