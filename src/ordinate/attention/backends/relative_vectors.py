@@ -27,7 +27,8 @@ from ordinate.schemes._fast_forms import depends_on_offsets, vectors_of
 MIN_PAIRS = 2**17
 # with fewer, no causal mask and vectors of keys PyTorch's attention is faster in training, at 512 tokens by a fifth
 MIN_KEY_PAIRS = 2**19
-# with fewer in a head the C++ kernel gains nothing: with a causal mask, without it, and with key vectors by offset
+# with fewer in a head the C++ kernel gains nothing: with a causal mask; without it, or with value vectors by offset;
+# with key vectors by offset
 MIN_NATIVE_PAIRS = 2**20, 2**21, 2**22
 CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
 
@@ -127,7 +128,7 @@ def _not_native(call: AttentionCall, inputs: VectorInputs, setting: VectorOption
     if call.q.dtype == torch.float64:
         return "float64 is not supported by the C++ kernel"
     held, carried = (x is not None and x.shape[1] > 1 for x in (inputs.key_vectors, inputs.value_vectors))
-    least = MIN_NATIVE_PAIRS[2 if held else 0 if call.where.is_causal else 1]
+    least = MIN_NATIVE_PAIRS[2 if held else 1 if carried or not call.where.is_causal else 0]
     if math.prod(call.where.shape) < least:
         return f"the C++ kernel gains nothing with fewer than {least} query-key pairs in a head"
     # the backward pass of the kernel has one thread for each head
