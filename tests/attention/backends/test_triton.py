@@ -153,9 +153,13 @@ def test_torch_compile_takes_it_whole_forward_and_backward():
     interpreted("-c", COMPILED)
 
 
+# heads and tokens: of a text, of one query, and of keys that heads share
+STEP = (4, 256), (4, 1), (2, 256)
+
+
 def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypatch):
     with FakeTensorMode():
-        q = torch.empty(1, 4, 256, 64, dtype=torch.bfloat16, device="cuda")
+        q, one, shared = (torch.empty(1, *size, 64, dtype=torch.bfloat16, device="cuda") for size in STEP)
     proved = []
     monkeypatch.setattr(triton, "unavailable_reason", lambda device: None)
     monkeypatch.setattr(triton, "unproved_reason", lambda name, call, kind: proved.append(call))
@@ -171,8 +175,8 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
     # no proof for what is not chosen
     assert len(proved) == 3
     step, said = Geometry.causal(1, cached=255), "PyTorch's fused kernels need no mask for it"
-    for key_heads, expected in ((4, said), (2, None)):
-        call = AttentionCall(q[:, :, :1], q[:, :key_heads], q[:, :key_heads], NoPosition().at(step), 0.1, 0.0)
+    for held, expected in ((q, said), (shared, None)):
+        call = AttentionCall(one, held, held, NoPosition().at(step), 0.1, 0.0)
         assert triton.Triton().slower_reason(call) == expected
     monkeypatch.setattr("ordinate.attention._backend.untraceable", lambda x: None)
     call = AttentionCall(q, q, q, NoPosition().at(Geometry.causal(256)), 0.1, 0.0, ScoreOptions())
