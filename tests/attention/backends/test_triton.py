@@ -176,7 +176,7 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
     assert len(proved) == 3
     step, said = Geometry.causal(1, cached=255), "PyTorch's fused kernels need no mask for it"
     for held, expected in ((q, said), (shared, None)):
-        call = AttentionCall(one, held, held, NoPosition().at(step), 0.1, 0.0)
+        call = AttentionCall(one, held, held, NoPosition().at(step), 0.1, 0.0, ScoreOptions())
         assert triton.Triton().slower_reason(call) == expected
     monkeypatch.setattr("ordinate.attention._backend.untraceable", lambda x: None)
     call = AttentionCall(q, q, q, NoPosition().at(Geometry.causal(256)), 0.1, 0.0, ScoreOptions())
