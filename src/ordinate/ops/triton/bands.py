@@ -166,7 +166,7 @@ def read_band(
     band, head, first, last = entries
     below = half_products(tokens, (band, head, first - FORM.rows, last), table, FORM, AXIS == 1, VALUES)
     above = half_products(tokens, entries, table, FORM, AXIS == 1, VALUES)
-    return skewed(below, above, AXIS, SIGN, -SIGN)
+    return skewed(below, above, AXIS, SIGN, -SIGN, FORM)
 
 
 @kernel
@@ -181,10 +181,10 @@ def by_offset(pairs, FORM: tl.constexpr, BY_KEY: tl.constexpr, KEYS_FIRST: tl.co
     SIGN: tl.constexpr = -1 if BY_KEY else 1
     if BY_KEY == KEYS_FIRST:
         upper = is_upper(a, b, FORM, BY_KEY)
-        found = skewed(pairs, pairs, 1, 1, SIGN)
+        found = skewed(pairs, pairs, 1, 1, SIGN, FORM)
     else:
         upper = is_upper(b, a, FORM, BY_KEY)
-        found = skewed(pairs, pairs, 0, SIGN, 1)
+        found = skewed(pairs, pairs, 0, SIGN, 1, FORM)
     return tl.where(upper, found, 0.0), tl.where(upper, 0.0, found)
 
 

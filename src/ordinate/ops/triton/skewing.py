@@ -6,6 +6,9 @@ another layout, and back, through shared memory. Along the only axis of a vector
 memory, in any layout: each thread stores its numbers and loads those that it needs. So tiles are gathered as vectors.
 Their order is such that no two lanes of a warp use the same bank of shared memory, neither when they store nor when
 they load, where tiles are as tensor cores leave them: eight rows and four pairs of columns to a warp.
+
+On GPUs of AMD a warp has a whole tile, in which Triton gathers vectors by shuffles too, one for every two registers:
+there, and in Triton's interpreter, rows are rotated.
 """
 
 import triton.language as tl
@@ -14,12 +17,22 @@ from ordinate.ops.triton.kernel import kernel
 
 
 @kernel
-def skewed(first, second, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def skewed(first, second, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FORM: tl.constexpr):
     """Diagonals of two square tiles of float32, of which the second goes on along an axis where the first ends.
 
     found[a, b] = [first, second][a, y] along axis 1, [first, second][y, b] along axis 0, where
     y = ROWS a + COLUMNS b, plus the size of the tiles if a sign is negative. Signs are 1 or -1, not both -1.
     """
+    if FORM.nvidia:
+        found = gathered(first, second, AXIS, ROWS, COLUMNS)
+    else:
+        found = rotated(first, second, AXIS, ROWS, COLUMNS)
+    return found
+
+
+@kernel
+def gathered(first, second, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """What `skewed` returns, gathered from a vector."""
     SIZE: tl.constexpr = first.shape[0]
     GROUPS: tl.constexpr = SIZE // 8
     # groups of rows, row, groups of columns, pair of columns, column, tile
@@ -38,7 +51,7 @@ def skewed(first, second, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.co
 
 @kernel
 def places(GROUPS: tl.constexpr, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Where `skewed` finds the number of row a = 8 n + r and column b = 8 m + c: by n, r, m and c."""
+    """Where `gathered` finds the number of row a = 8 n + r and column b = 8 m + c: by n, r, m and c."""
     NEGATIVE: tl.constexpr = ROWS < 0 or COLUMNS < 0
     n = tl.arange(0, GROUPS)[:, None, None, None]
     r = tl.arange(0, 8)[None, :, None, None]
@@ -55,3 +68,23 @@ def places(GROUPS: tl.constexpr, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS
         place = (n * ROWS + group) * (64 * GROUPS) + (c % 2 * 32 + within * 4 + c // 2)
         place += m * (64 * GROUPS * COLUMNS + 64)
     return place
+
+
+@kernel
+def rotated(first, second, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """What `skewed` returns, by a rotation of each row or column of one of the tiles at each place."""
+    SIZE: tl.constexpr = first.shape[0]
+    a = tl.arange(0, SIZE)[:, None]
+    b = tl.arange(0, SIZE)[None, :]
+    # place x along the axis of what is rotated, by the sign of its index z
+    if AXIS == 1:
+        z, x = a, b
+    else:
+        z, x = b, a
+    if ROWS > 0 and COLUMNS > 0:
+        after = x < z
+    elif (ROWS if AXIS == 1 else COLUMNS) < 0:
+        after = x + z < SIZE
+    else:
+        after = x <= z
+    return tl.gather(tl.where(after, second, first), (ROWS * a + COLUMNS * b) & (SIZE - 1), AXIS)
