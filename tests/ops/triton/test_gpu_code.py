@@ -140,7 +140,6 @@ SPILLED_BY_OLDEST = {
     ("sm_90", "bfloat16", 64, "shaw: vector_backward_keys"): 232,
     ("sm_90", "bfloat16", 64, "shaw: vector_backward_queries"): 176,
     ("sm_90", "bfloat16", 64, "shaw: sum_vectors_queries"): 48,
-    ("sm_90", "bfloat16", 128, "shaw: sum_vectors_queries"): 8,
     ("sm_90", "bfloat16", 64, "transformer_xl: vector_backward_keys"): 168,
     ("sm_90", "bfloat16", 64, "transformer_xl: sum_vectors_queries"): 24,
     ("sm_90", "bfloat16", 64, "deberta: vector_backward_keys"): 296,
@@ -148,6 +147,7 @@ SPILLED_BY_OLDEST = {
     ("sm_90", "bfloat16", 64, "deberta: sum_vectors_queries"): 104,
     ("sm_90", "bfloat16", 64, "deberta: sum_vectors_keys"): 16,
     ("sm_100", "float32", 128, "attend_chunk"): 128,
+    ("sm_100", "bfloat16", 64, "shaw: sum_vectors_queries"): 8,
 }
 
 

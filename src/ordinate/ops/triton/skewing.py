@@ -8,7 +8,8 @@ Their order is such that no two lanes of a warp use the same bank of shared memo
 they load, where tiles are as tensor cores leave them: eight rows and four pairs of columns to a warp.
 
 On GPUs of AMD a warp has a whole tile, in which Triton gathers vectors by shuffles too, one for every two registers:
-there, and in Triton's interpreter, rows are rotated.
+there, and in Triton's interpreter, rows are rotated. So are those of tiles of 16 rows: with places of their own these
+kernels, most of them without tensor cores, would spill registers.
 """
 
 import triton.language as tl
@@ -23,7 +24,7 @@ def skewed(first, second, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.co
     found[a, b] = [first, second][a, y] along axis 1, [first, second][y, b] along axis 0, where
     y = ROWS a + COLUMNS b, plus the size of the tiles if a sign is negative. Signs are 1 or -1, not both -1.
     """
-    if FORM.nvidia:
+    if FORM.nvidia and FORM.rows >= 32:
         found = gathered(first, second, AXIS, ROWS, COLUMNS)
     else:
         found = rotated(first, second, AXIS, ROWS, COLUMNS)
