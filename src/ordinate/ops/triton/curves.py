@@ -80,12 +80,15 @@ def add_curve(score, i, j, place, inputs, FORM: tl.constexpr):
     z, _steps, _far, _grown = positions(i, j, place, where, FORM)
     _shares, _rate, low, high = place
     lines = bias.curve.lines + head.to(tl.int64) * (1 + 2 * FORM.pieces) + 1
-    made = score + (tl.load(lines + low) * LOG2E + (tl.load(lines + FORM.pieces + low) * LOG2E) * z)
+    level, slope = tl.load(lines + low) * LOG2E, tl.load(lines + FORM.pieces + low) * LOG2E
+    score += level + slope * z
     if FORM.pieces > 1:
         for piece in tl.range(low + 1, high + 1):
-            line = tl.load(lines + piece) * LOG2E + (tl.load(lines + FORM.pieces + piece) * LOG2E) * z
-            made = tl.where(z > tl.load(bias.curve.knots + piece - 1), score + line, made)
-    return made
+            # beyond a knot the next line, in place of the one before
+            rise = (tl.load(lines + piece) - tl.load(lines + piece - 1)) * LOG2E
+            turn = (tl.load(lines + FORM.pieces + piece) - tl.load(lines + FORM.pieces + piece - 1)) * LOG2E
+            score += tl.where(z > tl.load(bias.curve.knots + piece - 1), rise + turn * z, 0.0)
+    return score
 
 
 @kernel

@@ -139,6 +139,11 @@ CURVED = {
     128: LARGE[128]._replace(forward=Tile(64, 64, 8, 2), keys=Tile(32, 32, 4, 2), queries=Tile(32, 32, 8, 2)),
     256: LARGE[256]._replace(forward=Tile(32, 16, 8, 1)),
 }
+# heads of more than 128 channels spill 208 to 256 bytes forward, in the smallest tiles
+CURVED_SINGLE = SINGLE | {
+    64: SINGLE[64]._replace(forward=Tile(32, 32, 8, 1)),
+    128: SINGLE[128]._replace(forward=Tile(16, 16, 8, 1), queries=Tile(16, 32, 8, 1)),
+}
 CURVED_TILES: dict[str, dict[int, dict[int, Tiles]]] = {
     "ampere": {
         2: {
@@ -146,14 +151,17 @@ CURVED_TILES: dict[str, dict[int, dict[int, Tiles]]] = {
             128: SMALL[128]._replace(queries=Tile(32, 16, 8, 1)),
             256: SMALL[256],
         },
-        4: SINGLE,
+        4: CURVED_SINGLE,
     },
     # up to 64 channels the fastest on an H200 of seven for each kernel: 4 sequences of 4096 tokens and 16 heads
-    "hopper": {2: CURVED | {64: CURVED[64]._replace(forward=Tile(64, 64, 4, 2), keys=Tile(64, 64, 4, 2))}, 4: SINGLE},
+    "hopper": {
+        2: CURVED | {64: CURVED[64]._replace(forward=Tile(64, 64, 4, 2), keys=Tile(64, 64, 4, 2))},
+        4: CURVED_SINGLE,
+    },
     # Triton 3.6 does not compile gradients of larger tiles of queries
     "blackwell": {
         2: CURVED | {64: CURVED[64]._replace(forward=Tile(64, 64, 8, 2), queries=Tile(32, 32, 8, 2))},
-        4: SINGLE,
+        4: CURVED_SINGLE,
     },
     "cdna": {
         2: {
