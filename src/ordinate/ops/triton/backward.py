@@ -218,8 +218,7 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
     queries, upstream, i, asks, norm, delta, first, curve = rows
     k, v, batch = held
     bias, where, head = inputs
-    constant = end_of_table(bias, head, FORM, SIDE)
-    key_head = head // FORM.groups
+    constant, key_head = end_of_table(bias, head, FORM, SIDE), head // FORM.groups
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
     for step in tl.range(0, tile_count(bounds, COLUMNS)):
         begin = tile_begin(step, bounds, COLUMNS)
