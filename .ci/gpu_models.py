@@ -66,9 +66,10 @@ def step(
 
 
 def change(one: Iterable[Tensor], other: Iterable[Tensor]) -> float:
-    """Return the largest relative L2 change of a tensor; one that is 0 but for rounding counts as larger than it is.
+    """Return the largest relative L2 change of a tensor.
 
-    Its norm counts as a thousandth of the largest at least: so is the gradient of what shifts all scores of a row.
+    Changes are relative to the tensor's norm, or to a thousandth of the largest norm where it is smaller: some
+    gradients, such as that of a number added to all scores of a row, are 0 but for rounding.
     """
     both = [(x.double().cpu(), y.double().cpu()) for x, y in zip(one, other, strict=True)]
     least = max(float(x.norm()) for x, _ in both) / 1000
@@ -76,8 +77,8 @@ def change(one: Iterable[Tensor], other: Iterable[Tensor]) -> float:
 
 
 def result(job: Sequence[str], found: float, limit: float) -> dict[str, Any]:
-    """Return the row of a job whose change has a limit."""
-    reason = None if found <= limit else f"relative L2 change {found:.3g}, above {limit:g}"
+    """Return the row of a job: the change that was found, and why it is wrong if it exceeds the limit."""
+    reason = None if found <= limit else f"changed by {found:.3g}, more than {limit:g}"
     return {"job": " ".join(job), "change": found, "reason": reason}
 
 
@@ -101,12 +102,12 @@ def compiled(device: str, name: str) -> Rows:
 
 
 def captured(device: str, name: str) -> Rows:
-    """Generate by replaying a captured step, and by ordinary steps."""
+    """Generate by replaying a captured step and by ordinary steps; the change is the share of tokens that differ."""
     model, prompt = decoder(device, scheme=name).eval(), torch.randint(0, 50, (2, 100), device=device)
     ways = (generate_with_cuda_graph, generate) if device == "cuda" else (generate, generate)
     found = [torch.cat(list(way(model, prompt, 40, temperature=0)), 1) for way in ways]
-    same = float((found[0] != found[1]).double().mean())
-    return [result(("captured", name), same, 0.0)]
+    differing = float((found[0] != found[1]).double().mean())
+    return [result(("captured", name), differing, 0.0)]
 
 
 def repeated(device: str, name: str) -> Rows:

@@ -80,7 +80,7 @@ class _Sums(NamedTuple):
 
     @classmethod
     def zeros(cls, inputs: VectorInputs, setting: VectorOptions, learned: bool) -> "_Sums":
-        """Allocate zeros, in float32."""
+        """Return zeros for each input that has a gradient, in float32."""
         q, k, v, table, *vectors = inputs
         of = table.new_zeros
         whole = of(len(table), sum(setting.where.shape) - 1) if learned else None
@@ -121,7 +121,7 @@ class _Heads:
         own[:] = inputs.table[heads, : own.shape[1]]
 
     def attend(self, split: OffsetSplit, results: Results) -> None:
-        """Compute the outputs."""
+        """Compute outputs and softmax sums of all queries, into `results`."""
         far = [self._run(offsets, self._all).forward() for offsets in split.far]
         for cut in split.blocks:
             near = self._near(split.near, cut)
@@ -137,7 +137,7 @@ class _Heads:
         return made
 
     def learn(self, split: OffsetSplit, upstream: Outputs, results: Results, sums: _Sums) -> None:
-        """Accumulate the gradients."""
+        """Add the gradients of all inputs, from those of the outputs, to `sums`."""
         for offsets in split.far:
             made = self._run(offsets, self._all).backward(
                 (upstream, None), results, (self._numbered(offsets, sums), None)

@@ -46,17 +46,8 @@ SCHEMES = {
 }
 
 
-@pytest.fixture(scope="module")
-def _compiler():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(build.ENV_VARIABLE)
-        reason = build.unavailable_reason("attention")
-    if reason is not None:
-        pytest.skip(reason)
-
-
 @pytest.fixture(autouse=True)
-def _built(_compiler, monkeypatch):
+def _built(attention_kernel, monkeypatch):
     monkeypatch.delenv(build.ENV_VARIABLE)
     monkeypatch.setattr(backend, "MIN_PAIRS", 0)
     monkeypatch.setattr(backend, "MIN_HEAD_PAIRS", 0)

@@ -16,17 +16,8 @@ from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-@pytest.fixture(scope="module")
-def _compiler():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(build.ENV_VARIABLE)
-        reason = build.unavailable_reason("attention")
-    if reason is not None:
-        pytest.skip(reason)
-
-
 @pytest.fixture(autouse=True)
-def _built(_compiler, monkeypatch):
+def _built(attention_kernel, monkeypatch):
     monkeypatch.delenv(build.ENV_VARIABLE)
     monkeypatch.setattr(native, "MIN_PAIRS", 0)
     monkeypatch.setattr(native, "MIN_HEAD_PAIRS", 0)
