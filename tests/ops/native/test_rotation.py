@@ -86,6 +86,16 @@ def test_large_results_and_two_threads_change_no_bit(type, layout):
         assert Rotation(turning.cos[:, :, 1:], turning.sin[:, :, 1:], layout)(odd).equal(alone[:, :, 1:])
 
 
+@pytest.mark.parametrize("width", [64, 72])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("type", TYPES)
+def test_heads_are_rotated_together_whatever_their_number(type, layout, width):
+    turning = wave(1, 1, 70, 32, layout)
+    for heads in range(1, 10):
+        x = torch.randn(2, heads, 70, width).to(type)
+        assert turning.apply(x, False).equal(plainly(turning, x)), heads
+
+
 @pytest.mark.parametrize("pairs", [4, 16, 32, 64])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_bfloat16_of_every_size_is_rounded_to_nearest_and_ties_to_even(layout, pairs):

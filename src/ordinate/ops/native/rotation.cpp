@@ -19,7 +19,8 @@ using c10::bit_cast;
 constexpr Index TOKENS = 64;       // tokens rotated in all heads before the next ones: their angles stay in the cache
 constexpr size_t LARGE = 1 << 20;  // results of more bytes are written past the caches
 constexpr Index LINE = 64;         // bytes of a cache line
-constexpr Index AHEAD = 32;        // rows that are prefetched: too few follow each other for a hardware prefetcher
+constexpr Index AHEAD = 32;        // rows of all heads that are prefetched: too few follow each other in memory for
+                                   // a hardware prefetcher
 
 struct Job {
   bool back, bfloat16, interleaved;
@@ -77,7 +78,7 @@ constexpr Index STEP = 32;
 constexpr Index STEP = 16;
 #endif
 template <Index PAIRS, class T>
-constexpr bool BY_HAND = PAIRS > 0 && PAIRS % (sizeof(T) == 4 ? 8 : STEP) == 0;
+constexpr bool BY_HAND = PAIRS > 0 && PAIRS % (sizeof(T) == 4 ? 16 : STEP) == 0;
 
 // loads are the limit: without the empty statement the compiler loads again for each use of a number
 inline __m256 once(__m256 x) {
@@ -93,7 +94,7 @@ void put(void* to, __m256i row) {
   PAST ? _mm256_stream_si256(static_cast<__m256i*>(to), row) : _mm256_storeu_si256(static_cast<__m256i*>(to), row);
 }
 
-// a row of each of two heads that share their angles, or a single row
+// a row of each of some heads that share their angles
 template <class T, Index ROWS>
 using Sharing = T* const (&)[ROWS];
 
@@ -141,29 +142,44 @@ struct Rounding {
 template <bool PAST, Index ROWS>
 [[gnu::always_inline]] inline void turn_halves(Sharing<const float, ROWS> x, Sharing<float, ROWS> out, const float* cos,
                                                const float* sin, Index pairs) {
-  for (Index m = 0; m < pairs; m += 8) {
-    const Angles8 by(cos + m, sin + m);
+  // whole lines of memory, one after the other: written past the caches, halves of several lines take longer
+  for (Index m = 0; m < pairs; m += 16) {
+    const Index n = m + 8;
+    const Angles8 of_low(cos + m, sin + m), of_high(cos + n, sin + n);
     for (Index r = 0; r < ROWS; ++r) {
-      const Turned8 now(load(x[r] + m), load(x[r] + m + pairs), by);
-      put<PAST>(out[r] + m, _mm256_castps_si256(now.first));
-      put<PAST>(out[r] + m + pairs, _mm256_castps_si256(now.second));
+      const Turned8 low(load(x[r] + m), load(x[r] + m + pairs), of_low);
+      const Turned8 high(load(x[r] + n), load(x[r] + n + pairs), of_high);
+      put<PAST>(out[r] + m, _mm256_castps_si256(low.first));
+      put<PAST>(out[r] + n, _mm256_castps_si256(high.first));
+      put<PAST>(out[r] + m + pairs, _mm256_castps_si256(low.second));
+      put<PAST>(out[r] + n + pairs, _mm256_castps_si256(high.second));
     }
   }
 }
 
+// cosine and signed sine of four pairs of neighbours, for both numbers of each
+struct Neighbours4 {
+  __m256 cos, sin;
+  Neighbours4(const float* from_cos, const float* from_sin) : cos(twice(from_cos)) {
+    sin = _mm256_mul_ps(twice(from_sin), _mm256_set_ps(1, -1, 1, -1, 1, -1, 1, -1));
+  }
+  static __m256 twice(const float* from) {
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0));
+  }
+  __m256i turn(const float* x) const {
+    const __m256 both = load(x), exchanged = _mm256_permute_ps(both, 0xb1);
+    return _mm256_castps_si256(_mm256_fmadd_ps(exchanged, sin, _mm256_mul_ps(both, cos)));
+  }
+};
+
 template <bool PAST, Index ROWS>
 [[gnu::always_inline]] inline void turn_neighbours(Sharing<const float, ROWS> x, Sharing<float, ROWS> out,
                                                    const float* cos, const float* sin, Index pairs) {
-  const __m256i twice = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
-  const __m256 signs = _mm256_set_ps(1, -1, 1, -1, 1, -1, 1, -1);
-  for (Index m = 0; m < pairs; m += 4) {
-    const __m256 c = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(cos + m)), twice);
-    const __m256 s = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(sin + m)), twice);
-    const __m256 signed_s = _mm256_mul_ps(s, signs);
+  for (Index m = 0; m < pairs; m += 8) {
+    const Neighbours4 low(cos + m, sin + m), high(cos + m + 4, sin + m + 4);
     for (Index r = 0; r < ROWS; ++r) {
-      const __m256 both = load(x[r] + 2 * m), exchanged = _mm256_permute_ps(both, 0xb1);
-      const __m256 turned = _mm256_fmadd_ps(exchanged, signed_s, _mm256_mul_ps(both, c));
-      put<PAST>(out[r] + 2 * m, _mm256_castps_si256(turned));
+      put<PAST>(out[r] + 2 * m, low.turn(x[r] + 2 * m));
+      put<PAST>(out[r] + 2 * m + 8, high.turn(x[r] + 2 * m + 8));
     }
   }
 }
@@ -335,19 +351,26 @@ class Waves {
   }
 };
 
+// Some rows, in memory order: heads of a token, or tokens of a head.
+struct Where {
+  Index b, h, n, count;
+  bool beside;
+};
+
 // Rows of ROWS heads with the same angles. PAIRS: number of pairs at compile time, so that loops are unrolled; 0: taken
 // from the job.
 template <Index PAIRS, bool PAST, Index ROWS, class T>
-void turn_rows(const Job& job, const Rows<const T> (&x)[ROWS], const Rows<T> (&out)[ROWS], Rows<const float> cos,
-               Rows<const float> sin, Index count, T* room) {
+void turn_rows(const Job& job, const Where& at, Rows<const float> cos, Rows<const float> sin, T* room) {
   const Index pairs = PAIRS ? PAIRS : job.pairs, turning = 2 * pairs, still = job.width - turning;
   const bool interleaved = job.interleaved;
-  for (Index i = 0; i < count; ++i) {
+  const Rows<const T> x(job.x, at.beside, at.b, at.h, at.n);
+  const Rows<T> out(job.out, at.beside, at.b, at.h, at.n);
+  for (Index i = 0; i < at.count; ++i) {
     const T* from[ROWS];
     T* to[ROWS];
     for (Index r = 0; r < ROWS; ++r) {
-      from[r] = x[r][i], to[r] = out[r][i];
-      for (Index c = 0; c < turning; c += LINE / sizeof(T)) __builtin_prefetch(x[r][i + AHEAD] + c);
+      from[r] = x[i] + r * job.x.head, to[r] = out[i] + r * job.out.head;
+      for (Index c = 0; c < turning; c += LINE / sizeof(T)) __builtin_prefetch(from[r] + AHEAD / ROWS * x.step + c);
       if (still) std::memcpy(static_cast<void*>(to[r] + turning), from[r] + turning, still * sizeof(T));
     }
     if constexpr (BY_HAND<PAIRS, T>) {
@@ -364,28 +387,28 @@ void turn_rows(const Job& job, const Rows<const T> (&x)[ROWS], const Rows<T> (&o
   }
 }
 
+// the most heads that are rotated at a time; with four in 16 bits registers are too few
+template <class T>
+constexpr Index TOGETHER = sizeof(T) == 4 ? 4 : 2;
+
 template <Index PAIRS, bool PAST, class T>
 void turn_tokens(const Job& job, Index b, Index first, Index tokens, bool beside, Waves& cosines, Waves& sines,
                  T* room) {
   const bool apart = APART<PAIRS, T> && !job.interleaved, shared = !(job.cos.head | job.sin.head);
-  // in memory order: heads of a token, or tokens of a head
   const Index count = beside ? job.heads : tokens, times = beside ? tokens : job.heads;
   Rows<const float> cos(nullptr, 0), sin(nullptr, 0);
-  for (Index i = 0; i < times; ++i) {
-    const Index h = beside ? 0 : i, n = beside ? first + i : first;
+  for (Index i = 0; i < times;) {
+    const Where at{b, beside ? 0 : i, beside ? first + i : first, count, beside};
     if (beside || i == 0 || !shared) {
-      cos = cosines.read({job.cos, beside, b, h, n}, count, 1.f, apart);
-      sin = sines.read({job.sin, beside, b, h, n}, count, job.back ? -1.f : 1.f, apart);
+      cos = cosines.read({job.cos, beside, b, at.h, at.n}, count, 1.f, apart);
+      sin = sines.read({job.sin, beside, b, at.h, at.n}, count, job.back ? -1.f : 1.f, apart);
     }
-    const Rows<const T> x(job.x, beside, b, h, n);
-    const Rows<T> out(job.out, beside, b, h, n);
-    // in 32 bits memory is the limit, and four streams are no faster than two
-    if (sizeof(T) == 2 && shared && !beside && i + 1 < times) {
-      ++i;
-      turn_rows<PAIRS, PAST, 2, T>(job, {x, {job.x, beside, b, h + 1, n}}, {out, {job.out, beside, b, h + 1, n}}, cos,
-                                   sin, count, room);
+    if (shared && !beside && i + TOGETHER<T> <= times) {
+      turn_rows<PAIRS, PAST, TOGETHER<T>, T>(job, at, cos, sin, room);
+      i += TOGETHER<T>;
     } else {
-      turn_rows<PAIRS, PAST, 1, T>(job, {x}, {out}, cos, sin, count, room);
+      turn_rows<PAIRS, PAST, 1, T>(job, at, cos, sin, room);
+      ++i;
     }
   }
 }
