@@ -16,7 +16,7 @@ namespace {
 
 using c10::bit_cast;
 
-constexpr Index TOKENS = 64;       // tokens rotated in all heads before the next ones: their angles stay in the cache
+constexpr Index TOKENS = 128;      // tokens rotated in all heads before the next ones: their angles stay in the cache
 constexpr size_t LARGE = 1 << 20;  // results of more bytes are written past the caches
 constexpr Index LINE = 64;         // bytes of a cache line
 constexpr Index AHEAD = 32;        // rows of all heads that are prefetched: too few follow each other in memory for
@@ -185,17 +185,42 @@ template <bool PAST, Index ROWS>
 }
 
 #ifndef __AVX512BF16__
+// angles of sixteen pairs, those of even index first
+struct Angles16 {
+  Angles8 even, odd;
+  Angles16(const float* cos, const float* sin) : even(cos, sin), odd(cos + 8, sin + 8) {}
+};
+// sixteen pairs
+struct Turned16 {
+  __m256i first, second;
+  template <class Round>
+  Turned16(__m256i a, __m256i b, const Angles16& by, Round& rounded) {
+    const Turned8 even(lower(a), lower(b), by.even), odd(upper(a), upper(b), by.odd);
+    first = rounded(even.first, odd.first), second = rounded(even.second, odd.second);
+  }
+};
+
 template <bool PAST, Index ROWS, bool TO_EVEN = false>
 [[gnu::always_inline]] inline void turn_halves(Sharing<const c10::BFloat16, ROWS> x, Sharing<c10::BFloat16, ROWS> out,
                                                const float* cos, const float* sin, Index pairs) {
   Rounding<TO_EVEN> rounded;
-  for (Index m = 0; m < pairs; m += 16) {
-    const Angles8 of_even(cos + m, sin + m), of_odd(cos + m + 8, sin + m + 8);
+  for (Index m = 0; m < pairs; m += 32) {
+    // a whole line of memory, unless a row has no more than half of one
+    const Index n = m + 16;
+    const bool more = n < pairs;
+    const Angles16 of_low(cos + m, sin + m), of_high(cos + (more ? n : m), sin + (more ? n : m));
     for (Index r = 0; r < ROWS; ++r) {
-      const __m256i a = load(x[r] + m), b = load(x[r] + m + pairs);
-      const Turned8 even(lower(a), lower(b), of_even), odd(upper(a), upper(b), of_odd);
-      put<PAST>(out[r] + m, rounded(even.first, odd.first));
-      put<PAST>(out[r] + m + pairs, rounded(even.second, odd.second));
+      const Turned16 low(load(x[r] + m), load(x[r] + m + pairs), of_low, rounded);
+      if (more) {
+        const Turned16 high(load(x[r] + n), load(x[r] + n + pairs), of_high, rounded);
+        put<PAST>(out[r] + m, low.first);
+        put<PAST>(out[r] + n, high.first);
+        put<PAST>(out[r] + m + pairs, low.second);
+        put<PAST>(out[r] + n + pairs, high.second);
+      } else {
+        put<PAST>(out[r] + m, low.first);
+        put<PAST>(out[r] + m + pairs, low.second);
+      }
     }
   }
   if constexpr (!TO_EVEN)
@@ -207,12 +232,14 @@ template <bool PAST, Index ROWS, bool TO_EVEN = false>
                                                    Sharing<c10::BFloat16, ROWS> out, const float* cos,
                                                    const float* sin, Index pairs) {
   Rounding<TO_EVEN> rounded;
-  for (Index m = 0; m < pairs; m += 8) {
-    const Angles8 by(cos + m, sin + m);
+  for (Index m = 0; m < pairs; m += 16) {
+    const Index n = m + 8;
+    const Angles8 of_low(cos + m, sin + m), of_high(cos + n, sin + n);
     for (Index r = 0; r < ROWS; ++r) {
-      const __m256i both = load(x[r] + 2 * m);
-      const Turned8 now(lower(both), upper(both), by);
-      put<PAST>(out[r] + 2 * m, rounded(now.first, now.second));
+      const __m256i a = load(x[r] + 2 * m), b = load(x[r] + 2 * n);
+      const Turned8 low(lower(a), upper(a), of_low), high(lower(b), upper(b), of_high);
+      put<PAST>(out[r] + 2 * m, rounded(low.first, low.second));
+      put<PAST>(out[r] + 2 * n, rounded(high.first, high.second));
     }
   }
   if constexpr (!TO_EVEN)
