@@ -46,6 +46,7 @@ class ModelInfo:
         source_vocabulary: vocabulary size of the source that a decoder reads; 0: it reads none.
         dtype: data type of the parameters.
         left_out: which parts are not probed, and why.
+        special_tokens: token ids that no text has between its first and its last token (padding, BOS, EOS, mask ...).
     """
 
     name: str
@@ -67,11 +68,18 @@ class ModelInfo:
     source_vocabulary: int = 0
     dtype: torch.dtype = torch.float32
     left_out: str = ""
+    special_tokens: frozenset[int] = frozenset()
 
     @property
     def causal(self) -> bool:
         """Whether attention is causal."""
         return self.kind == "decoder"
+
+    @property
+    def ordinary_tokens(self) -> Int[Tensor, "tokens"]:
+        """The tokens that random texts are drawn from: all but special ones, which some models do not count."""
+        special = {*self.special_tokens, self.first_token, self.mask_token}
+        return torch.tensor([token for token in range(self.vocabulary) if token not in special], dtype=torch.long)
 
     def need_one_text(self, what: str) -> None:
         """Raise unless queries and keys are of one text, as in self-attention.
@@ -239,8 +247,8 @@ class ModelAdapter(ABC):
     """Adapter that gives probes uniform access to a model.
 
     Must: `priority`, `unsupported_reason`, `info`, `forward`, `token_table`.
-    May: `predict`; and `position_table`, `projection`, `tokenize`, `installed`, which raise `NotApplicable` with the
-        reason where they do not apply.
+    May: `predict`, `skip_connection`; and `position_table`, `projection`, `tokenize`, `installed`, which raise
+        `NotApplicable` with the reason where they do not apply.
 
     Each verifies itself on construction: with hooks that change nothing, a forward pass must reproduce the output of
     the plain model, and where the blocks allow it the residual stream plus the attention output must be the input of
@@ -297,12 +305,16 @@ class ModelAdapter(ABC):
         """Return the logits of a plain forward pass, by the model's own attention; None: the model has no head."""
         return self.forward(inputs).logits
 
+    def skip_connection(self, layer: int, x: Tokens) -> Tokens:
+        """Return what the attention output of a layer with the input x is added to: x, or its norm in some models."""
+        return x
+
     @abstractmethod
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
-        """Return the token embeddings.
+        """Return the token embeddings, in the width of the model.
 
         Raises:
-            NotApplicable: the model has none (images).
+            NotApplicable: the model has none (images), or none in this width.
         """
 
     def position_table(self, length: int) -> Float[Tensor, "length width"]:

@@ -3,7 +3,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ordinate.probing._adapter import NotApplicable
+from ordinate.models.encoder import Encoder
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.encoder_shape import EncoderShape
+from ordinate.probing._adapter import Inputs, NotApplicable
+from ordinate.probing._attach import attach
 from ordinate.probing.runner.probe_data import sample_text
 from ordinate.testing.analytic_model import AnalyticModel
 
@@ -75,7 +80,7 @@ def test_a_model_without_a_tokenizer_reads_random_tokens(folder):
     assert torch.equal(found.ids, same.ids)
     assert (found.ids.shape, found.natural) == ((30, 20), False)
     assert (found.ids[:, 0] == 7).all()
-    assert len(found.ids[:, 1:].unique()) == 50
+    assert set(found.ids[:, 1:].unique().tolist()) == set(range(50)) - {7}
     assert "random tokens, since" in found.source
     assert sample_text(Reader(), folder, sequences=4, length=20).natural
 
@@ -88,3 +93,42 @@ def test_a_model_of_images_asks_for_some(folder):
 
     with pytest.raises(NotApplicable, match="takes images; give them by --images"):
         sample_text(Seer(), folder)
+
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SMALL |= {"vocab_size": 30, "max_position_embeddings": 60}
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "special"),
+    [
+        ("Roberta", {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}, {0, 1, 2}),
+        ("Bert", {"pad_token_id": 5, "bos_token_id": None, "eos_token_id": [7, 8]}, {5, 7, 8}),
+        ("XLMRoberta", {"pad_token_id": 1, "bos_token_id": None, "eos_token_id": 99}, {1}),
+    ],
+)
+def test_random_texts_have_no_special_tokens(kind, told, special):
+    hf = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    one = attach(getattr(hf, f"{kind}Model")(getattr(hf, f"{kind}Config")(**SMALL, **told)).eval())
+    assert one.info.special_tokens == special
+    drawn = sample_text(one, "stdlib", sequences=20, length=40).ids
+    assert set(drawn.flatten().tolist()) == set(range(30)) - special
+    # with the padding token in it, the positions of a text would be others
+    usual = torch.arange(40).expand(20, -1)
+    torch.testing.assert_close(one.forward(Inputs(drawn, usual)).residual, one.forward(Inputs(drawn)).residual)
+
+
+def test_random_texts_of_models_of_ordinate_have_no_padding_token():
+    encoder = Encoder(EncoderShape(vocabulary=20, width=16, layers=1, heads=2, padding=3)).eval()
+    pair = EncoderDecoder(EncoderDecoderShape(vocabulary=20, width=16, layers=1, heads=2, start=1, end=2)).eval()
+    for model, special in ((encoder, {3}), (pair, {0, 1, 2})):
+        assert attach(model).info.special_tokens == special
+        drawn = sample_text(attach(model), "stdlib", sequences=20, length=40).ids
+        assert set(drawn.flatten().tolist()) == set(range(20)) - special
+
+
+def test_a_vocabulary_of_special_tokens_is_refused():
+    few = AnalyticModel(vocabulary=2, special_tokens=frozenset({0, 1}))
+    with pytest.raises(NotApplicable, match="has no tokens but special ones, of which no random text is made"):
+        sample_text(few, "stdlib", sequences=2, length=10)

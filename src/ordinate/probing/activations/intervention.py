@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known
+from ordinate.core.shapes import Tokens
 from ordinate.probing._adapter import (
     ForwardOutput,
     Hooks,
@@ -85,6 +86,9 @@ class InterventionAdapter(ModelAdapter):
     def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
         """Run a forward pass under the intervention."""
         return self.subject.forward(inputs, self.watch if watch is None else combined(self.watch, watch))
+
+    def skip_connection(self, layer: int, x: Tokens) -> Tokens:
+        return self.subject.skip_connection(layer, x)
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         return self.subject.token_table()

@@ -62,6 +62,7 @@ class TorchModule(BlackBoxModel):
             max_length=None if self.table is None else len(self.table.rows),
             position=self.position(),
             dtype=self.tokens.weight.dtype,
+            special_tokens=frozenset(() if tokenizer is None else tokenizer.special_tokens),
         )
 
     @classmethod

@@ -32,6 +32,7 @@ from ordinate.probing.instrumentation.find_position_inputs import (
 )
 from ordinate.probing.instrumentation.inspect_model import ActivationShapes
 from ordinate.probing.instrumentation.layer_stacks import choose_stage, describe_left_out, find_stages
+from ordinate.probing.instrumentation.narrow_embeddings import find_widening, replaced_embeddings
 from ordinate.probing.instrumentation.patching import evaluation_mode, patched_first_input, patched_output
 from ordinate.probing.instrumentation.position_inputs import (
     PositionIndices,
@@ -62,6 +63,8 @@ class BlackBoxModel(ModelAdapter):
     tokens: Any
     embedding_scale: float = 1.0
     """Factor of the token embeddings before positions are added to them."""
+    widen: nn.Linear | None = None
+    """Linear map of token embeddings to the width of the model, where they are narrower; None: none."""
     _facts: ModelInfo
 
     def inspect(self, example: Inputs, stage: int | None) -> None:
@@ -84,6 +87,9 @@ class BlackBoxModel(ModelAdapter):
             across = self.kind == "cross-attention"
             self.branches = find_attention_outputs(layers, run, later=across)
             self.sizes = self._prove(example)
+            if self._narrow(self.tokens):
+                stream, ids = (lambda: self._read(example, Hooks()).residual), cast(Tensor, example.ids)
+                self.widen = find_widening(self.model, self.tokens, ids, self.sizes.shape[2], stream)
             self._find_positions(run, example)
 
     @abstractmethod
@@ -138,7 +144,7 @@ class BlackBoxModel(ModelAdapter):
             raise NotApplicable(f"{self._facts.name} takes images")
         with evaluation_mode(self.model):
             rows = self.tokens(torch.arange(self._facts.vocabulary, device=self.tokens.weight.device))
-            return rows * self.embedding_scale
+            return self._widened(rows) * self.embedding_scale
 
     def position_table(self, length: int) -> Float[Tensor, "length width"]:
         if self.table is None:
@@ -150,7 +156,7 @@ class BlackBoxModel(ModelAdapter):
             f"got {length}",
             "give a smaller length",
         )
-        return rows[:length]
+        return self._widened(rows[:length])
 
     def projection(self, layer: int) -> Projection:
         example = self.example_input(1, min(64, self._facts.max_length or 64))
@@ -188,7 +194,10 @@ class BlackBoxModel(ModelAdapter):
         """Replace token embeddings and positions."""
         if inputs.embeddings is not None:
             vectors = inputs.embeddings / self.embedding_scale
-            yield patched_output(self.tokens, lambda _: vectors)
+            if self.widen is None:
+                yield patched_output(self.tokens, lambda _: vectors)
+            else:
+                yield from replaced_embeddings(self.tokens, self.widen, vectors)
         if inputs.positions is not None:
             for way in self.position_inputs:
                 yield from way.patches(inputs.positions)
@@ -215,6 +224,8 @@ class BlackBoxModel(ModelAdapter):
             raise NotApplicable(f"{facts.name} cannot be given other positions: {facts.position_phrase}")
         if inputs.embeddings is not None and self.tokens is None:
             raise NotApplicable(f"{facts.name} has no token embedding")
+        if inputs.embeddings is not None and self.widen is None and self._narrow(self.tokens):
+            raise NotApplicable(self._narrowness())
         if "attention_output" in watch.overridden and None in self.branches:
             raise NotApplicable(
                 f"the attention output of {facts.name} that is added to the residual stream was not found"
@@ -268,6 +279,25 @@ class BlackBoxModel(ModelAdapter):
         self.position_inputs = find_position_inputs(self.model, self.table, rotation, trial, length)
         if not self.position_inputs and ignores_position(lambda given: self._read(given, Hooks()).residual, example):
             self.position_inputs = [NoPositionInput()]
+
+    def _narrow(self, table: Any) -> bool:
+        """Whether a table of embeddings has fewer columns than the residual stream."""
+        return table is not None and table.weight.shape[-1] != self.sizes.shape[2]
+
+    def _narrowness(self) -> str:
+        return (
+            f"the token embeddings of {self._facts.name} have {self.tokens.weight.shape[-1]} columns, not the "
+            f"{self.sizes.shape[2]} of the model, and no linear map alone takes them there"
+        )
+
+    @torch.no_grad()
+    def _widened(self, rows: Tensor) -> Tensor:
+        """Take rows of a table to the width of the model."""
+        if rows.shape[-1] == self.sizes.shape[2]:
+            return rows
+        if self.widen is None:
+            raise NotApplicable(self._narrowness())
+        return nn.functional.linear(rows, self.widen.weight)
 
     def _first_stream(self, example: Inputs) -> Tensor:
         """The input of the first layer."""

@@ -19,6 +19,7 @@ from ordinate.probing.instrumentation.inspect_model import (
     need_float_weights,
     patch_grid,
     probed_part,
+    special_tokens,
     token_embedding,
 )
 
@@ -105,6 +106,7 @@ class HFModel(BlackBoxModel):
             start_token=self._start_token(),
             dtype=next(self.model.parameters()).dtype,
             left_out=self.left_out,
+            special_tokens=special_tokens(self.model.config, self.tokenizer, rows),
         )
 
     def _start_token(self) -> int | None:

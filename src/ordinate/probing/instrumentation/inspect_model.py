@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ordinate.core.shapes import Keys, Queries, Tokens, Values
+from ordinate.data.tokenizer import Tokenizer
 from ordinate.probing._adapter import Hooks, Inputs, ModelKind, NotApplicable
 from ordinate.probing.instrumentation.patching import evaluation_mode
 
@@ -75,6 +76,20 @@ def example_input(part: Any, kind: ModelKind, rows: int = 2, length: int = LENGT
     padding = getattr(config, "pad_token_id", None)
     ids = torch.where(ids == padding, (ids + 1) % vocabulary, ids) if padding is not None else ids
     return Inputs(ids.to(weight.device))
+
+
+def special_tokens(config: Any, tokenizer: Tokenizer | None, rows: int) -> frozenset[int]:
+    """Return the special tokens that a configuration of transformers (`pad_token_id`, ...) and a tokenizer name.
+
+    Args:
+        config: the configuration.
+        tokenizer: the tokenizer; None: none.
+        rows: size of the vocabulary.
+    """
+    named = [value for name, value in config.to_dict().items() if name.endswith("_token_id")]
+    listed = [token for value in named for token in (value if isinstance(value, list) else [value])]
+    listed += [] if tokenizer is None else tokenizer.special_tokens
+    return frozenset(token for token in listed if isinstance(token, int) and 0 <= token < rows)
 
 
 def patch_grid(config: Any, length: int) -> tuple[int, int]:

@@ -127,6 +127,10 @@ class HookedOrdinateModel(ModelAdapter):
                 changes.enter_context(change)
             yield
 
+    def skip_connection(self, layer: int, x: Tokens) -> Tokens:
+        block = self.blocks[layer]
+        return block.before_branch(block.mixer_norm, x)[0]
+
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         """Return the token embeddings; columns that a scheme appends are 0."""
         if self.body.tokens is None:
@@ -197,6 +201,7 @@ class HookedOrdinateModel(ModelAdapter):
             grid=body.grid,
             image=body.image,
             dtype=body.weight.dtype,
+            special_tokens=self._special_tokens(),
         )
 
     def _example(self) -> Inputs:
@@ -215,6 +220,16 @@ class HookedOrdinateModel(ModelAdapter):
             return None
         beyond = tokenizer.mask_token is None and tokenizer.size < table.num_embeddings
         return table.num_embeddings - 1 if beyond else tokenizer.mask_token
+
+    def _special_tokens(self) -> frozenset[int]:
+        """The special tokens of the model and its tokenizer."""
+        shape = self.model.shape
+        found: set[int | None] = {shape.padding}
+        if self.tokenizer is not None:
+            found |= {*self.tokenizer.special_tokens}
+        if isinstance(self.model, EncoderDecoder):
+            found |= {shape.start, *shape.end_tokens}
+        return frozenset(token for token in found if token is not None)
 
     def _prove(self) -> list[bool]:
         """Return which layers have attention; raise unless an instrumented pass reproduces the model."""

@@ -212,8 +212,7 @@ def _texts(facts: ModelInfo, texts: int, half: int, seed: int) -> tuple[Tensor, 
     """Return texts s s, texts r s, and the length of s; all tokens of r s are distinct."""
     if not facts.vocabulary:
         raise NotApplicable(f"{facts.name} takes images; kinds of heads are measured on texts")
-    special = {facts.first_token, facts.mask_token}
-    known = torch.tensor([token for token in range(facts.vocabulary) if token not in special])
+    known = facts.ordinary_tokens
     front = [] if facts.first_token is None else [facts.first_token]
     room = len(known) if facts.max_length is None else min(len(known), facts.max_length - len(front))
     size = min(half, room // 2)

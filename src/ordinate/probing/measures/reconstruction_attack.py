@@ -80,19 +80,19 @@ def candidate_search_attack(
 
     Given the preceding tokens, each candidate token is appended and the resulting vector is searched among the
     observed rows: the vector of the correct candidate matches one exactly. Candidates are drawn from the vocabulary
-    and include the correct token.
+    without special tokens, and include the correct token.
 
     Returns:
         The fraction of positions where the correct (candidate, row) pair is nearer than every other; the median
         distance of the correct pair; and that of the nearest wrong candidate.
     """
-    facts, length = subject.info, CONTEXT_TOKENS + SEARCHED_TOKENS
+    known, length = subject.info.ordinary_tokens, CONTEXT_TOKENS + SEARCHED_TOKENS
     rows = residual_streams(subject, Inputs(text[None, :length]))[layer][0]
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(length, generator=generator)
     right, own, others = [], [], []
     for place in range(CONTEXT_TOKENS, length):
-        drawn = torch.randint(facts.vocabulary, (candidates,), generator=generator)
+        drawn = known[torch.randint(len(known), (candidates,), generator=generator)]
         drawn = torch.cat([text[place : place + 1], drawn[drawn != text[place]]])
         tried = torch.cat([text[:place].expand(len(drawn), -1), drawn[:, None]], 1)
         made = residual_streams(subject, Inputs(tried))[layer][:, -1]

@@ -27,7 +27,7 @@ BranchRatios = Float[Tensor, "texts layers"]
 class BranchScale:
     """Scale of the attention branch and of the skip connection.
 
-        x + A(x)  ->  skip x + attention A(x)
+        s(x) + A(x)  ->  skip s(x) + attention A(x),    s(x) = x, or norm(x) where the skip connection carries that
 
     Args:
         attention: factor of the attention output.
@@ -51,30 +51,33 @@ class ScaledBranches(Hooks):
     """Rescales the branches of each layer.
 
     Args:
+        subject: the model.
         dose: the scales.
     """
 
-    def __init__(self, dose: BranchScale) -> None:
-        self.dose, self.entered = dose, torch.empty(0)
+    def __init__(self, subject: ModelAdapter, dose: BranchScale) -> None:
+        self.subject, self.dose, self.entered = subject, dose, torch.empty(0)
 
     def residual(self, layer: int, x: Tokens) -> None:
-        self.entered = x
+        if layer < self.subject.info.layers:
+            self.entered = self.subject.skip_connection(layer, x)
 
     def attention_output(self, layer: int, a: Tokens) -> Tokens:
-        # the model adds the skip itself, so (skip - 1) x is added here
+        # the model adds the skip itself, so (skip - 1) s(x) is added here
         return self.dose.attention * a + (self.dose.skip - 1) * self.entered
 
 
 class BranchNormRatio(AccumulatingHooks):
-    """The residual stream, and norm(attention output) / norm(residual), averaged over positions.
+    """The residual stream, and norm(attention output) / norm(what it is added to), averaged over positions.
 
     Args:
-        facts: description of the model.
+        subject: the model.
         places: the positions, not counting class tokens and registers.
     """
 
-    def __init__(self, facts: ModelInfo, places: Positions) -> None:
-        self.facts, self.places = facts, places
+    def __init__(self, subject: ModelAdapter, places: Positions) -> None:
+        facts = subject.info
+        self.subject, self.facts, self.places = subject, facts, places
         self.kept: list[list[Tensor]] = [[] for _ in range(facts.layers + 1)]
         self.entered, self.own = torch.empty(0), torch.tensor(0.0)
         self.ratios: list[list[Tensor]] = [[] for _ in range(facts.layers)]
@@ -82,7 +85,8 @@ class BranchNormRatio(AccumulatingHooks):
 
     def residual(self, layer: int, x: Tokens) -> None:
         self.kept[layer].append(_at_positions(self.facts, self.places, x))
-        self.entered = self._at(x)
+        if layer < self.facts.layers:
+            self.entered = self._at(self.subject.skip_connection(layer, x))
 
     def attention_output(self, layer: int, a: Tokens) -> None:
         self.ratios[layer].append(self._mean(self._norm(self._at(a)) / self._norm(self.entered)))
@@ -100,17 +104,17 @@ class BranchNormRatio(AccumulatingHooks):
 class MixingRatio(BranchNormRatio):
     """Also records the mixing ratio: the share of a vector that comes from other tokens.
 
-        |m| / (|m| + |p|),    p = x + its own part of A,    m = the part of A that comes from others
+        |m| / (|m| + |p|),    p = s(x) + its own part of A,    m = the part of A that comes from others
 
     Args:
-        facts: description of the model.
+        subject: the model.
         places: the positions.
         layers: the projections of each layer.
     Source: Kobayashi et al. 2021, https://arxiv.org/abs/2109.07152, before the norm.
     """
 
-    def __init__(self, facts: ModelInfo, places: Positions, layers: list[Projection]) -> None:
-        super().__init__(facts, places)
+    def __init__(self, subject: ModelAdapter, places: Positions, layers: list[Projection]) -> None:
+        super().__init__(subject, places)
         self.layers = layers
 
     def attention(self, layer: int, seen: AttentionRecord) -> None:
@@ -155,7 +159,7 @@ def residual_at_positions(
     facts, visible = subject.info, None
     if dose is not None and dose.without_mask:
         visible = torch.ones(1, sample.length, sample.length, dtype=torch.bool)
-    changed = subject if dose is None else InterventionAdapter(subject, ScaledBranches(dose))
+    changed = subject if dose is None else InterventionAdapter(subject, ScaledBranches(subject, dose))
     passes = sample.passes(facts, order, mask=visible)
     return list(collect(changed, passes, stream_keys(facts), partial(_at_positions, facts, places)).values())
 
@@ -179,12 +183,12 @@ def residual_and_branch_ratios(
                 f"{facts.name} normalises the attention output before it is added, so that it is no sum of what each "
                 "token gives"
             )
-        return MixingRatio(facts, places, layers)
+        return MixingRatio(subject, places, layers)
 
     # from the most to the least informative hooks: fall back if the model does not expose one
     for name, make in (
         ("mixing ratio", mixed),
-        ("norm of the attention output", lambda: BranchNormRatio(facts, places)),
+        ("norm of the attention output", lambda: BranchNormRatio(subject, places)),
     ):
         try:
             watch = make().read(subject, sample.passes(facts))

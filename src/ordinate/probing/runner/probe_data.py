@@ -90,10 +90,13 @@ def check_input(subject: ModelAdapter | NotApplicable, material: ProbeData) -> P
 
 
 def _random(facts: ModelInfo, sequences: int, length: int, reason: str) -> ProbeData:
-    """Random tokens, for a model without a tokenizer."""
+    """Random tokens, none of them special, for a model without a tokenizer."""
     generator = torch.Generator().manual_seed(0)
     front = 0 if facts.first_token is None else 1
-    rows = torch.randint(facts.vocabulary, (sequences, length - front), generator=generator)
+    known = facts.ordinary_tokens
+    if not len(known):
+        raise NotApplicable(f"{facts.name} has no tokens but special ones, of which no random text is made")
+    rows = known[torch.randint(len(known), (sequences, length - front), generator=generator)]
     source = f"{sequences} samples of {length} random tokens, since {reason}"
     return ProbeData(_begun(facts, rows), None, source, natural=False)
 

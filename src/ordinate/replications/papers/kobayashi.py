@@ -64,7 +64,7 @@ class Kobayashi(Replication):
     def controls(self, seed: int) -> Sequence[Control]:
         model = random_decoder(seed)
         one, first = random_texts(seed, 2, TOKENS), torch.zeros(1, dtype=torch.long)
-        watch = MixingRatio(model.info, first, [model.projection(layer) for layer in range(model.info.layers)])
+        watch = MixingRatio(model, first, [model.projection(layer) for layer in range(model.info.layers)])
         model.forward(Inputs(ids=one), watch)
         alone = max(float(part.max()) for layer in watch.mixed for part in layer)
         # the first token of a causal model attends to itself alone
@@ -94,7 +94,7 @@ class SplitOutputs(MixingRatio):
     """
 
     def __init__(self, model: ModelAdapter, tokens: int) -> None:
-        super().__init__(model.info, torch.arange(tokens), projections(model))
+        super().__init__(model, torch.arange(tokens), projections(model))
         self.made, self.errors, self.without = torch.empty(0), list[float](), list[float]()
 
     def attention(self, layer: int, seen: AttentionRecord) -> None:
@@ -112,7 +112,7 @@ class WeightsOnOthers(MixingRatio):
     """Also records the attention on other tokens, averaged over heads and positions."""
 
     def __init__(self, model: ModelAdapter, sample: Sample) -> None:
-        super().__init__(model.info, choose_positions(sample, model.info), projections(model))
+        super().__init__(model, choose_positions(sample, model.info), projections(model))
         self.others: list[list[ndarray]] = [[] for _ in range(model.info.layers)]
 
     def attention(self, layer: int, seen: AttentionRecord) -> None:
