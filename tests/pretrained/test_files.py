@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from ordinate.models.next_token_rules import NextTokenRules
+from ordinate.models.registry import MODEL_KINDS
+from ordinate.pretrained import checkpoint_files
 from ordinate.pretrained.checkpoint_files import CheckpointTensors, remove_shards
-from ordinate.pretrained.weights import load, save
+from ordinate.pretrained.weights import load, published_shape, save
 
 pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
@@ -90,3 +93,38 @@ def test_saving_a_decoder_keeps_its_generation_config(tmp_path):
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 7}')
     save(load(tmp_path), tmp_path, "llama")
     assert json.loads((tmp_path / "generation_config.json").read_text()) == {"eos_token_id": 7}
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder", "encoder-decoder", "vision"])
+def test_a_folder_of_ordinate_is_named_with_what_reads_it(kind, tmp_path):
+    one = MODEL_KINDS[kind]
+    one.build(one.shape(vocabulary=11, width=16, layers=1, heads=2)).save_pretrained(tmp_path)
+    name = one.model.__name__
+    match = rf"load reads published .*; .* a model of Ordinate, .*; read it with ordinate\.{name}\.from_pretrained"
+    for read in (load, published_shape):
+        with pytest.raises(ValueError, match=match):
+            read(tmp_path)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("llama", {}), ("mixtral", {}), ("roberta, ForMaskedLM", {}), ("phi", {"tie_word_embeddings": True})],
+)
+def test_each_shard_is_opened_once_and_each_parameter_has_memory_of_its_own(name, told, tmp_path, monkeypatch):
+    theirs(name, **told).save_pretrained(tmp_path, max_shard_size="10kB")
+    opened = []
+
+    def counted(path, kind):
+        opened.append(path)
+        return safe_open(path, kind)
+
+    monkeypatch.setattr(checkpoint_files, "safe_open", counted)
+    model = load(tmp_path)
+    shards = sorted(tmp_path.glob("*.safetensors"))
+    assert len(shards) > 1
+    assert sorted(opened) == shards
+    parameters = list(model.parameters())
+    assert len({parameter.data_ptr() for parameter in parameters}) == len(parameters)
+    for parameter in parameters:
+        assert parameter.untyped_storage().nbytes() == parameter.nbytes

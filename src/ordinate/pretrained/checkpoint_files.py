@@ -119,11 +119,12 @@ class CheckpointTensors(Mapping[str, Tensor]):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         files = self._files()
-        self._place: dict[str, Path] = {}
+        # each is opened once: its header names all of its tensors, of which experts have thousands
+        self._held = [_opened(file) for file in files]
+        self._place: dict[str, Any] = {}
         self._stored: dict[str, str] = {}
-        for file in files:
-            with _opened(file) as tensors:
-                names = list(tensors.keys())
+        for file, held in zip(files, self._held, strict=True):
+            names = list(held.keys())
             stored = {_current_name(name): name for name in names}
             both = [name for name in names if stored[_current_name(name)] != name]
             must, came = (
@@ -132,12 +133,10 @@ class CheckpointTensors(Mapping[str, Tensor]):
             )
             need(not both, must, came, "remove those that are not used")
             self._stored |= stored
-            self._place |= dict.fromkeys(stored, file)
+            self._place |= dict.fromkeys(stored, held)
 
     def __getitem__(self, name: str) -> Tensor:
-        # opened anew: tensors of one opened file share one storage, which would be saved whole with each of them
-        with _opened(self._place[name]) as tensors:
-            return tensors.get_tensor(self._stored[name])
+        return self._place[name].get_tensor(self._stored[name])
 
     def __iter__(self):  # noqa: ANN204
         return iter(self._place)
@@ -147,24 +146,15 @@ class CheckpointTensors(Mapping[str, Tensor]):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape without reading its data."""
-        with _opened(self._place[name]) as tensors:
-            return tuple(tensors.get_slice(self._stored[name]).get_shape())
+        return tuple(self._place[name].get_slice(self._stored[name]).get_shape())
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of all tensors, without reading their data."""
-        found: list[tuple[int, ...]] = []
-        for file in set(self._place.values()):
-            with _opened(file) as tensors:
-                found += [tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118
-        return found
+        return [tuple(held.get_slice(name).get_shape()) for held in self._held for name in held.keys()]  # noqa: SIM118
 
     def dtypes(self) -> set[str]:
         """Return the dtypes of all tensors, as named by safetensors: F32, BF16, F8_E4M3."""
-        found = set[str]()
-        for file in set(self._place.values()):
-            with _opened(file) as tensors:
-                found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 - no dict
-        return found
+        return {held.get_slice(name).get_dtype() for held in self._held for name in held.keys()}  # noqa: SIM118
 
     def _files(self) -> list[Path]:
         index, whole = self.folder / INDEX, self.folder / WEIGHTS

@@ -20,6 +20,7 @@ from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.registry import MODEL_KINDS
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained._family import Family, TensorRule
@@ -107,8 +108,21 @@ def published_shape(source: str | Path) -> Shape:
     return _opened(resolve_checkpoint(source))[1]
 
 
+def _need_published(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a folder has a model in the format of Ordinate, which names no family."""
+    named = config.get("architectures")
+    kind = next((one.model.__name__ for one in MODEL_KINDS.values() if named == [one.model.__name__]), "Decoder")
+    need(
+        "model_type" in config or "shape" not in config,
+        "load reads published checkpoints, whose config.json has a model_type",
+        f"{folder} has a model of Ordinate, written by save_pretrained",
+        f"read it with ordinate.{kind}.from_pretrained",
+    )
+
+
 def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     given = read_config(folder)
+    _need_published(folder, given)
     with reading(folder / CONFIG):
         family = family_for(given)
     packed = given.get("quantization_config") or {}
@@ -271,7 +285,7 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         _class_remedy(family, model, "download it again"),
     )
     _check_extra(family, model, tensors, names)
-    state = {}
+    state, taken = dict[str, Tensor](), set[int]()
     for rule in rules:
         _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)
         parts = [tensors[names[theirs]] for theirs in rule.theirs]
@@ -283,7 +297,11 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
                 f"{names[theirs]} has others",
                 "download the checkpoint again",
             )
-        state[rule.ours] = rule.read(parts, model.shape).contiguous()
+        made = rule.read(parts, model.shape).contiguous()
+        # two of ours may be read from one of a file, or a part of it, whose memory only one can have
+        whole = made.untyped_storage().nbytes() == made.nbytes and made.data_ptr() not in taken
+        state[rule.ours] = made if whole else made.clone()
+        taken.add(made.data_ptr())
     return state
 
 
