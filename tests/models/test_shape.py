@@ -84,11 +84,12 @@ def test_the_logits_are_capped(tied):
     assert torch.equal(model.hidden_states(ids(2, 7)), plain.hidden_states(ids(2, 7)))
 
 
-def test_zero_centred_norms_are_norms_whose_weights_are_one_more():
-    model = build(zero_centred_norm=True, norm_position="peri", embedding_norm=True)
-    plain = build(norm_position="peri", embedding_norm=True)
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_zero_centred_norms_are_norms_whose_weights_are_one_more(kind):
+    model = build(norm=kind, zero_centred_norm=True, norm_position="peri", embedding_norm=True)
+    plain = build(norm=kind, norm_position="peri", embedding_norm=True)
     plain.load_state_dict(model.state_dict())
-    norms = [name for name, _ in model.named_parameters() if "norm" in name]
+    norms = [name for name, _ in model.named_parameters() if "norm" in name and name.endswith("weight")]
     assert len(norms) == 10
     with torch.no_grad():
         for name in norms:
@@ -281,8 +282,8 @@ def test_any_feedforward_is_supported(kind):
             "logit_softcap has an effect only with head='next_token'; got logit_softcap=30.0 with head='none'; leave",
         ),
         (
-            {"norm": "layer", "zero_centred_norm": True},
-            "zero_centred_norm is an option of RMS norms; got norm='layer' with zero_centred_norm=True; give",
+            {"norm": "nonparametric", "zero_centred_norm": True},
+            "zero_centred_norm is an option of norms with weights; got norm='nonparametric' with .*=True; give",
         ),
         (
             {"logit_scale": 0.5, "head": "none", "tie_embeddings": False},

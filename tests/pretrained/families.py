@@ -64,6 +64,19 @@ CASES = {
     },
     "llama, longrope": LLAMA
     | {"rope_parameters": {"rope_type": "longrope", "short_factor": FACTORS, "long_factor": FACTORS, **LONG}},
+    "seed_oss": LLAMA | {"head_dim": 16},
+    "seed_oss, biases": LLAMA
+    | {"head_dim": 8, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True},
+    "arcee": LLAMA,
+    "arcee, biases": LLAMA | {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_new"},
+    "nemotron": LLAMA,
+    "nemotron, biases": LLAMA | {"attention_bias": True, "mlp_bias": True, "partial_rotary_factor": 1.0},
+    "persimmon": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
+    "persimmon, plain": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    | {"qk_layernorm": False},
+    "ernie4_5": LLAMA | {"head_dim": 16},
+    "ernie4_5, biases": LLAMA | {"head_dim": 8, "use_bias": True, "tie_word_embeddings": False},
+    "helium": LLAMA | {"head_dim": 8},
     "mistral": LLAMA | {"sliding_window": 4},
     "mistral, whole": LLAMA | {"sliding_window": None},
     "ministral": LLAMA
@@ -103,6 +116,7 @@ CASES = {
     "falcon, one norm": FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
     "gemma": LLAMA | {"head_dim": 16},
     "gemma2": LLAMA | GEMMA | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 1.0},
+    "vaultgemma": LLAMA | GEMMA | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 1.0},
     "gemma3_text": LLAMA
     | GEMMA
     | {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
@@ -173,6 +187,11 @@ ENCODERS = {
 # classifiers of texts and tokens, and heads for answers
 TEXT_HEADS = {
     "llama, text heads": LLAMA | {"tie_word_embeddings": True},
+    "seed_oss, text heads": LLAMA | {"head_dim": 8},
+    "arcee, text heads": LLAMA,
+    "nemotron, text heads": LLAMA,
+    "persimmon, text heads": CASES["persimmon"],
+    "helium, text heads": LLAMA | {"head_dim": 8},
     "mistral, text heads": LLAMA | {"sliding_window": 4},
     "ministral, text heads": LLAMA
     | {"sliding_window": 4, "head_dim": 8, "layer_types": ["full_attention", "sliding_attention"]},

@@ -280,6 +280,47 @@ QWEN_MOE = {
 # family: (sizes, fields and their values, heads of transformers)
 FIELDS = {
     "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, DECODER_HEADS),
+    "seed_oss": (
+        LLAMA | {"head_dim": 8},
+        SEED_LLAMA
+        | {name: [OUT, True, False] for name in ("attention_out_bias", "mlp_bias")}
+        | {"residual_dropout": DROPOUT, "pretraining_tp": [1, 2], "hidden_act": [OUT, *ACTIVATIONS]},
+        DECODER_HEADS,
+    ),
+    "arcee": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS]}, DECODER_HEADS),
+    "nemotron": (
+        LLAMA,
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name != "rms_norm_eps"}
+        | {"norm_eps": EPS, "mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS]}
+        | {"num_key_value_heads": [1, 2]}
+        | CUT_ROPE,
+        DECODER_HEADS,
+    ),
+    "persimmon": (
+        {name: size for name, size in LLAMA.items() if name != "num_key_value_heads"},
+        {
+            name: SEED_LLAMA[name]
+            for name in SEED_LLAMA
+            if name not in ("attention_bias", "rms_norm_eps", "num_key_value_heads", "head_dim")
+        }
+        | {"hidden_act": [OUT, *ACTIVATIONS], "layer_norm_eps": EPS, "qk_layernorm": [OUT, True, False]}
+        | {"hidden_dropout": DROPOUT, "head_dim": [OUT, None]}
+        | CUT_ROPE,
+        DECODER_HEADS[:-1],
+    ),
+    "ernie4_5": (
+        LLAMA | {"head_dim": 8},
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("attention_bias", "token_classification_bias")}
+        | {"use_bias": [OUT, None, True, False], "hidden_act": [OUT, *ACTIVATIONS]},
+        [LM, LM, BASE],
+    ),
+    "helium": (
+        LLAMA | {"head_dim": 8},
+        SEED_LLAMA
+        | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS]}
+        | {"num_key_value_heads": [1, 2], "head_dim": [8, 6]},
+        DECODER_HEADS[:-1],
+    ),
     "mistral": (LLAMA, SEED_LLAMA | {"sliding_window": [OUT, None, 3]}, DECODER_HEADS),
     "ministral": (
         LLAMA | {"head_dim": 8},
@@ -337,6 +378,16 @@ FIELDS = {
         LLAMA | ALTERNATING,
         PERI_GEMMA | {"sliding_window": [OUT, 3, 5], "layer_types": WINDOWS["layer_types"]},
         DECODER_HEADS[:-1],
+    ),
+    "vaultgemma": (
+        LLAMA | ALTERNATING,
+        {
+            name: PERI_GEMMA[name]
+            for name in PERI_GEMMA
+            if name not in ("use_bidirectional_attention", "token_classification_bias")
+        }
+        | {"sliding_window": [OUT, 3, 5], "layer_types": WINDOWS["layer_types"]},
+        [LM, LM, BASE],
     ),
     "gemma3_text": (
         LLAMA | ALTERNATING | {"sliding_window_pattern": 2},

@@ -35,7 +35,7 @@ ENCODERS = (
 )
 # families with windows in some layers
 LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "cohere2", "gemma2", "gemma3_text")
-LAYER_TYPES += ("gpt_oss", "qwen2_moe", "dots1")
+LAYER_TYPES += ("gpt_oss", "qwen2_moe", "dots1", "vaultgemma")
 PAIRS = ("t5", "mt5", "umt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"

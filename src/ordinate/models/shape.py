@@ -30,6 +30,7 @@ from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
+from ordinate.ops.layer_norm import ZeroCentredLayerNorm
 from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
@@ -86,7 +87,7 @@ class Shape:
         max_length: longest input that schemes with a table must support [tokens].
         norm: `rms` or `layer`; `nonparametric`: LayerNorm without weights and biases (OLMo).
         norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
-        zero_centred_norm: whether the weights of `rms` norms are added to 1, and start at 0 (Gemma); see `RMSNorm`.
+        zero_centred_norm: whether the weights of norms are added to 1, and start at 0 (Gemma, Nemotron).
         norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
             (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
             and residual connections carry the normalised input (Bloom, if so set).
@@ -286,7 +287,8 @@ class Shape:
         if self.norm == "rms":
             return RMSNorm(width, eps=self.norm_eps, zero_centred=self.zero_centred_norm)
         eps, learned = 1e-5 if self.norm_eps is None else self.norm_eps, self.norm == "layer"
-        return nn.LayerNorm(width, eps=eps, elementwise_affine=learned, bias="norm" in self.bias)
+        kind = ZeroCentredLayerNorm if self.zero_centred_norm else nn.LayerNorm
+        return kind(width, eps=eps, elementwise_affine=learned, bias="norm" in self.bias)
 
     def make_cross_attention(self, layer: int) -> AttentionMixer | None:
         """Build the cross-attention mixer of a layer; None: no cross-attention."""
@@ -361,10 +363,10 @@ class Shape:
                 "leave it out",
             )
         need(
-            self.norm == "rms" or not self.zero_centred_norm,
-            "zero_centred_norm is an option of RMS norms",
+            self.norm != "nonparametric" or not self.zero_centred_norm,
+            "zero_centred_norm is an option of norms with weights",
             f"got norm={self.norm!r} with zero_centred_norm=True",
-            "give norm='rms', or leave it out",
+            "give norm='rms' or norm='layer', or leave it out",
         )
         need(
             self.first_norm or self.norm_position == "pre",

@@ -22,7 +22,7 @@ OPTIONAL: Mapping[str, Any] = {
     ),
     **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv"), float | None),
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), float | None),
-    "use_bidirectional_attention": bool | None,
+    **dict.fromkeys(("use_bidirectional_attention", "use_bias"), bool | None),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), dict[str, Any] | None),
     **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
     "eos_token_id": int | list[int] | None,

@@ -1,4 +1,4 @@
-"""Gemma 2."""
+"""Base class of Gemma 2 and what has its attention."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,20 +11,18 @@ from ordinate.pretrained.sliding_windows import every_nth_whole, layer_types, la
 EVERY = 2
 
 
-class Gemma2(PeriGemma):
-    """Gemma 2: Gemma with norms around branches, windows in every other layer, soft caps of scores and logits.
+class Gemma2Like(PeriGemma):
+    """Gemma-2-like decoders: windows in every other layer, soft caps of scores and logits.
 
-    Source: Gemma Team 2024, https://arxiv.org/abs/2408.00118.
+    Must: as `LlamaLike`.
     """
 
-    model_type = "gemma2"
-    base_class = "Gemma2Model"
-    causal_lm_class = "Gemma2ForCausalLM"
-    defaults: ClassVar[Mapping[str, Any]] = {
+    usual: ClassVar[Mapping[str, Any]] = {
         **PeriGemma.usual,
         "attn_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,
     }
+    """Default values of Gemma 2."""
     score_options = ("scale", "softcap")
 
     def scores(self, config: Mapping[str, Any], head_width: int) -> dict[str, float | None]:

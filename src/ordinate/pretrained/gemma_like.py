@@ -81,7 +81,7 @@ class PeriGemma(GemmaLike):
         whole = head_width if scale is None else round(scale**-2)
         need(
             scale is None or (whole > 0 and whole**-0.5 == scale),
-            f"a {self.model_type} multiplies scores by 1 / sqrt(query_pre_attn_scalar), of a whole number",
+            f"the mixer of a {self.model_type} multiplies scores by 1 / sqrt(query_pre_attn_scalar), a whole number",
             f"got the mixer option scale={scale}",
             "choose such a scale, or use save_pretrained",
         )

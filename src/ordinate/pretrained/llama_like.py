@@ -1,6 +1,7 @@
 """Base class of Llama-like decoders."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ordinate.core import catalog
@@ -21,14 +22,32 @@ from ordinate.pretrained._family import (
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
+FEEDFORWARDS = {True: "swiglu or another gated", False: "relu2 or another plain"}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the mixers of a model have.
+
+    Args:
+        biased: biases of queries, keys and values, where the family need not have them.
+        out_biased: a bias of the output projection.
+        normed: norms of queries and keys.
+    """
+
+    biased: bool = False
+    out_biased: bool = False
+    normed: bool = False
+
 
 class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
-    May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `sinks`, `qk_norm`,
-        `qk_norm_key`, `qk_norm_across`, `norm`, `norm_position`, `norms`, `zero_centred`, `fused_projections`,
-        `fused_gates`, `activation_key`, `gates`, `score_options`, `feedforward_rules`, and in pairs, to read and to
+    May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`,
+        `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norm_across`, `norm`, `norm_position`, `norms`,
+        `eps_key`, `zero_centred`, `fused_projections`, `gated`, `fused_gates`, `activation_key`, `gates`,
+        `score_options`, `feedforward_rules`, and in pairs, to read and to
         write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales` and
         `scale_config`.
     """
@@ -51,11 +70,15 @@ class LlamaLike(DecoderLike):
     bias: ClassVar[bool] = False
     """Whether the QKV projection has a bias, and the output projection none."""
     optional_biases: ClassVar[tuple[str, ...]] = ()
-    """Keys of config.json that add biases: `bias_key`, `mlp_bias`."""
+    """Keys of config.json that add biases: `bias_key`, `out_bias_key`, `inner_bias_key`."""
     bias_key: ClassVar[str] = "attention_bias"
     """The key of those of the projections of attention."""
     out_bias: ClassVar[bool] = True
     """Whether it adds one to the output projection too."""
+    out_bias_key: ClassVar[str] = ""
+    """The key of that of the output projection, in families in which it is one of its own."""
+    inner_bias_key: ClassVar[str] = "mlp_bias"
+    """The key of the biases of the feed-forward."""
     sinks: ClassVar[bool] = False
     """Whether heads have attention sinks."""
     qk_norm: ClassVar[bool] = False
@@ -66,6 +89,8 @@ class LlamaLike(DecoderLike):
     """Whether that norm is one of all heads together."""
     norm: ClassVar[Norm] = "rms"
     """Kind of norms."""
+    eps_key: ClassVar[str] = "rms_norm_eps"
+    """The key of their epsilon."""
     norm_position: ClassVar[NormPosition] = "pre"
     """Position of the norms."""
     norms: ClassVar[Mapping[str, str]] = {
@@ -75,6 +100,8 @@ class LlamaLike(DecoderLike):
     """Names of the norms of a layer in checkpoints."""
     fused_projections: ClassVar[bool] = False
     """Whether checkpoints have one tensor for queries, keys and values."""
+    gated: ClassVar[bool] = True
+    """Whether the feed-forward has a gate."""
     fused_gates: ClassVar[bool] = False
     """Whether checkpoints have one tensor for gate and up projection."""
     zero_centred: ClassVar[bool] = False
@@ -82,16 +109,14 @@ class LlamaLike(DecoderLike):
     activation_key: ClassVar[str] = "hidden_act"
     """The key of the activation function."""
     gates: ClassVar[Mapping[str, FeedForwardKind]] = HF_GATES
-    """The gated feed-forward of each name of an activation function."""
+    """The feed-forward of each name of an activation function."""
     score_options: ClassVar[tuple[str, ...]] = ()
     """The options of the mixer for scores that the family can have: `scale`, `softcap`."""
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
         head_width = config["head_dim"] or width // heads
-        biases = {name: bool(config[name]) for name in self.optional_biases}
-        scores = self.scores(config, head_width)
-        parts = biases.get(self.bias_key, False), bool(config.get(self.qk_norm_key, self.qk_norm))
+        scores, eps = self.scores(config, head_width), config[self.eps_key]
         return Shape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -100,15 +125,15 @@ class LlamaLike(DecoderLike):
             kv_heads=config["num_key_value_heads"] or heads,
             head_width=head_width,
             scheme=self.scheme(config, head_width),
-            mixer=self._mixer(config["rms_norm_eps"], scores, *parts),
+            mixer=self._mixer(eps, scores, self._parts(config)),
             sliding_windows=self.windows(config),
             max_length=config["max_position_embeddings"],
             norm=self.norm,
-            norm_eps=config["rms_norm_eps"],
+            norm_eps=eps,
             norm_position=self.norm_position,
             zero_centred_norm=self.zero_centred,
             feedforward=activation_kind(config, self.activation_key, self.gates),
-            bias=("norm", "feedforward") if biases.get("mlp_bias") else ("norm",),
+            bias=("norm", "feedforward") if self._biased(config, self.inner_bias_key) else ("norm",),
             hidden=config["intermediate_size"],
             tie_embeddings=config["tie_word_embeddings"],
             **self.scales(config),
@@ -117,9 +142,10 @@ class LlamaLike(DecoderLike):
     def config(self, shape: Shape) -> dict[str, Any]:
         width = shape.bindable_sizes["head_width"]
         norms = shape.norm, shape.norm_position, shape.zero_centred_norm
+        own = self.norm, self.norm_position, self.zero_centred
         need(
-            shape.feedforward in GATED and norms == (self.norm, self.norm_position, self.zero_centred),
-            f"a {self.model_type} requires swiglu or another gated feedforward, {self.norm} norms, norm_position "
+            (shape.feedforward in GATED) is self.gated and norms == own,
+            f"a {self.model_type} requires {FEEDFORWARDS[self.gated]} feedforward, {self.norm} norms, norm_position "
             f"{self.norm_position} and zero_centred_norm={self.zero_centred}",
             f"got {shape.feedforward}, {', '.join(map(str, norms))}",
             "choose another family, or use save_pretrained",
@@ -131,8 +157,9 @@ class LlamaLike(DecoderLike):
             f"got {shape.mixer_spec!r}",
             "choose another family, or use save_pretrained",
         )
-        biased, normed = mixers[shape.mixer_spec]
-        biases = {self.bias_key: biased, "mlp_bias": "feedforward" in shape.bias}
+        parts = mixers[shape.mixer_spec]
+        biases = {self.inner_bias_key: "feedforward" in shape.bias, self.out_bias_key: parts.out_biased}
+        biases |= {self.bias_key: parts.biased}
         return {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
@@ -143,9 +170,9 @@ class LlamaLike(DecoderLike):
             "head_dim": width,
             self.activation_key: activation_name(shape.feedforward, self.gates),
             **{name: biases[name] for name in self.optional_biases},
-            **({self.qk_norm_key: normed} if self.qk_norm_key else {}),
+            **({self.qk_norm_key: parts.normed} if self.qk_norm_key else {}),
             "max_position_embeddings": shape.max_length,
-            "rms_norm_eps": shape.norm_eps,
+            self.eps_key: shape.norm_eps,
             **self.scheme_config(shape, width),
             "tie_word_embeddings": shape.tie_embeddings,
             **self.window_config(shape),
@@ -193,18 +220,19 @@ class LlamaLike(DecoderLike):
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "model.layers.{}", "blocks.{}"
-        parts = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
+        names = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
         stacked = TensorRule if self.fused_projections else StackedQKV
-        biased, normed = self._mixers(shape).get(shape.mixer_spec, (False, self.qk_norm))
+        parts, shifted = self._mixers(shape).get(shape.mixer_spec, _Parts(normed=self.qk_norm)), self.norm == "layer"
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
-            TensorRule("norm.weight", ("model.norm.weight",)),
-            *(TensorRule(f"{here}.{ours}.weight", (f"{there}.{name}.weight",)) for ours, name in self.norms.items()),
-            *linear_rules(f"{here}.mixer.project", *parts, kind=stacked, bias=biased or self.bias),
-            *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=biased and self.out_bias),
+            *linear_rules("norm", "model.norm", bias=shifted),
+            *linear_rules(f"{here}.mixer.project", *names, kind=stacked, bias=parts.biased or self.bias),
+            *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=parts.out_biased),
             *self.feedforward_rules(shape),
         ]
-        if normed:
+        for ours, name in self.norms.items():
+            rules += linear_rules(f"{here}.{ours}", f"{there}.{name}", bias=shifted)
+        if parts.normed:
             rules += [
                 TensorRule(f"{here}.mixer.{x}_norm.weight", (f"{there}.self_attn.{x}_norm.weight",)) for x in "qk"
             ]
@@ -215,10 +243,10 @@ class LlamaLike(DecoderLike):
     def feedforward_rules(self, shape: Shape, layer: str = LAYER_PLACEHOLDER) -> Sequence[TensorRule]:
         """Return the tensor mappings of the feed-forward of a layer, or of each."""
         there, here, biased = f"model.layers.{layer}.mlp", f"blocks.{layer}.feedforward", "feedforward" in shape.bias
-        gates = [f"{there}.{part}_proj" for part in (("gate_up",) if self.fused_gates else ("gate", "up"))]
-        pair = TensorRule if self.fused_gates else StackedPair
+        first = (("gate_up",) if self.fused_gates else ("gate", "up")) if self.gated else ("up",)
+        kind = StackedPair if len(first) == 2 else TensorRule
         return [
-            *linear_rules(f"{here}.widen", *gates, kind=pair, bias=biased),
+            *linear_rules(f"{here}.widen", *(f"{there}.{part}_proj" for part in first), kind=kind, bias=biased),
             *linear_rules(f"{here}.narrow", f"{there}.down_proj", bias=biased),
         ]
 
@@ -228,21 +256,37 @@ class LlamaLike(DecoderLike):
         written = {name: given.get(name, "none") for name in self.score_options}
         return {name: None if text == "none" else float(text) for name, text in written.items()}
 
-    def _mixers(self, shape: Shape) -> dict[str, tuple[bool, bool]]:
-        """Return the mixers that the family can have with the scores of a shape, and their biases and QK-norms."""
-        norms = (True, False) if self.qk_norm_key else (self.qk_norm,)
-        parts = [(biased, normed) for biased in (True, False) for normed in norms]
-        scores = self._given_scores(shape)
-        return {self._mixer(shape.norm_eps, scores, *part): part for part in parts}
+    def _biased(self, config: Mapping[str, Any], key: str) -> bool:
+        """Whether a config.json says that there are the biases of a key."""
+        return key in self.optional_biases and bool(config[key])
 
-    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], biased: bool, normed: bool) -> str:
-        """Return the mixer, with biases of all its projections or those that the family always has, and QK-norm."""
-        own = biased and self.bias_key in self.optional_biases
-        options = ["variant.bias=true"] if own or self.bias else []
-        options += [] if not options or (own and self.out_bias) else ["variant.out_bias=false"]
-        options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if normed else []
+    def _parts(self, config: Mapping[str, Any]) -> _Parts:
+        """Return what the mixers of a checkpoint have."""
+        biased = self._biased(config, self.bias_key)
+        out = self._biased(config, self.out_bias_key) if self.out_bias_key else biased and self.out_bias
+        return _Parts(biased, out, bool(config.get(self.qk_norm_key, self.qk_norm)))
+
+    def _mixers(self, shape: Shape) -> dict[str, _Parts]:
+        """Return the mixers that the family can have with the scores of a shape, and what they have."""
+        norms = (True, False) if self.qk_norm_key else (self.qk_norm,)
+        choices = (True, False) if self.bias_key in self.optional_biases else (False,)
+        parts = [
+            _Parts(biased, out, normed)
+            for biased in choices
+            for out in ((True, False) if self.out_bias_key else (biased and self.out_bias,))
+            for normed in norms
+        ]
+        scores = self._given_scores(shape)
+        return {self._mixer(shape.norm_eps, scores, each): each for each in parts}
+
+    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], parts: _Parts) -> str:
+        """Return the mixer with these parts, and with what all mixers of the family have."""
+        biased = parts.biased or self.bias
+        options = ["variant.bias=true"] if biased else []
+        options += [] if parts.out_biased is biased else [f"variant.out_bias={str(parts.out_biased).lower()}"]
+        options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if parts.normed else []
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
-        options += ["variant.qk_norm_zero_centred=true"] if normed and self.zero_centred else []
+        options += ["variant.qk_norm_zero_centred=true"] if parts.normed and self.zero_centred else []
         options += ["variant.sinks=true"] if self.sinks else []
         options += [f"variant.{name}={value}" for name, value in scores.items() if value is not None]
         return "softmax:" + ",".join(options) if options else "softmax"
