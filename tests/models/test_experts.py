@@ -32,6 +32,11 @@ FORMS = {
         ExpertOptions(6, scores="sigmoid", choice_bias=True, groups=3, chosen_groups=2, scale=2.5, shared_hidden=7),
         False,
     ),
+    "DeepSeek-V2": (
+        "swiglu",
+        ExpertOptions(6, 3, normalise=False, groups=3, chosen_groups=2, group_scores="best", wide_router=True),
+        False,
+    ),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
 }
 
@@ -72,7 +77,8 @@ def ranked(options, ranks):
     """The experts of a token, one after the other, from the numbers that decide."""
     size = options.count // options.groups
     groups = [list(range(part * size, (part + 1) * size)) for part in range(options.groups)]
-    best = [sum(sorted((ranks[one] for one in group), reverse=True)[:2]) for group in groups]
+    counted = 2 if options.group_scores == "pair" else 1
+    best = [sum(sorted((ranks[one] for one in group), reverse=True)[:counted]) for group in groups]
     kept = sorted(range(options.groups), key=lambda part: -best[part])[: options.chosen_groups]
     return sorted((one for part in kept for one in groups[part]), key=lambda one: -ranks[one])[: options.chosen]
 
@@ -134,6 +140,8 @@ def test_so_is_the_operator_that_torch_compile_traces(name):
         ("DeepSeek-V3", {"scale": 2.4}),
         ("DeepSeek-V3", {"groups": 1, "chosen_groups": 1}),
         ("DeepSeek-V3", {"chosen_groups": 1}),
+        ("DeepSeek-V2", {"group_scores": "pair"}),
+        ("DeepSeek-V2", {"groups": 1, "chosen_groups": 1, "group_scores": "pair"}),
         ("DeepSeek-V3", {"parts": ["choice_bias"]}),
     ],
 )
@@ -235,6 +243,18 @@ def test_sigmoids_are_those_of_logits_in_32_bits():
         ({"count": 4, "groups": 4}, "at least two in each, .*; got count=4 in groups=4; give"),
         ({"count": 4, "chosen_groups": 2}, "as many groups as there are; got 2 of 1; give fewer chosen_groups"),
         ({"count": 4, "chosen": 3, "groups": 2}, "must have the experts of a token; got chosen=3 of 1 groups of 2"),
+        (
+            {"count": 4, "group_scores": "best"},
+            "group_scores has an effect with several groups, .*; got .best. with 1 of 1",
+        ),
+        (
+            {"count": 4, "chosen": 1, "groups": 3, "group_scores": "best"},
+            "experts in groups must be as many in each; got count=4 in groups=3",
+        ),
+        (
+            {"count": 4, "wide_router": True, "scores": "sigmoid"},
+            "wide_router has an effect with scores=.softmax. only",
+        ),
         (
             {"count": 4, "shared_gate": True},
             "shared_gate has an effect with shared_hidden only; got shared_gate=True",

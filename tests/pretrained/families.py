@@ -43,6 +43,9 @@ DEEPSEEK = {"n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_s
 DEEPSEEK |= {"first_k_dense_replace": 1, "routed_scaling_factor": 1.5}
 GROUPED = {"n_routed_experts": 6, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "norm_topk_prob": False}
 GROUPED |= {"first_k_dense_replace": 0}
+LATENT = LLAMA | DEEPSEEK | {"num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "kv_lora_rank": 12}
+LATENT |= {"q_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 10}
+LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0, **LONG}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -136,6 +139,17 @@ CASES = {
     | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
     "glm4_moe": LLAMA | DEEPSEEK,
     "glm4_moe, groups": LLAMA | DEEPSEEK | GROUPED | {"use_qk_norm": True, "attention_bias": True, "head_dim": 16},
+    "deepseek_v3": LATENT,
+    "deepseek_v3, groups": LATENT
+    | GROUPED
+    | {"q_lora_rank": None, "attention_bias": True, "rope_interleave": False, "rope_parameters": LATENT_YARN},
+    "deepseek_v2": LATENT,
+    "deepseek_v2, groups": LATENT
+    | GROUPED
+    | {"n_group": 3, "topk_group": 2, "topk_method": "group_limited_greedy", "rope_parameters": LATENT_YARN},
+    "glm4_moe_lite": {name: size for name, size in LATENT.items() if name != "first_k_dense_replace"},
+    "glm4_moe_lite, mixed": {name: size for name, size in LATENT.items() if name != "first_k_dense_replace"}
+    | {"mlp_layer_types": ["sparse", "dense"], "q_lora_rank": None},
     "dots1": LLAMA | DEEPSEEK | {"norm_topk_prob": True},
     "dots1, groups": LLAMA | DEEPSEEK | GROUPED | {"sliding_window": 4, "max_window_layers": 1},
     "gpt_oss": LLAMA | GPT_OSS,
@@ -217,6 +231,8 @@ TEXT_HEADS = {
     "mixtral, text heads": CASES["mixtral"],
     "qwen3_moe, text heads": CASES["qwen3_moe"],
     "qwen2_moe, text heads": CASES["qwen2_moe"],
+    "deepseek_v3, text heads": CASES["deepseek_v3"],
+    "deepseek_v2, text heads": CASES["deepseek_v2, groups"],
     "gpt_oss, text heads": CASES["gpt_oss"],
     "gpt2, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],

@@ -23,6 +23,7 @@ import torch
 
 TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
+LATENT_MIXERS = TABLES["LATENT_MIXERS"]
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
 TEXTS, TEXT_CLASSES, TOKEN_CLASSES, SPANS = (
@@ -200,8 +201,9 @@ def here(family, seed, bases, folder):
     rng = random.Random(f"{family} {seed}")
     torch.manual_seed(seed)
     base = rng.choice(bases)
-    names = [name for name in SHAPES if hasattr(base, name)]
-    changes = {name: rng.choice(SHAPES[name]) for name in rng.sample(names, rng.randint(1, 4))}
+    values = SHAPES | ({"mixer": LATENT_MIXERS + SHAPES["mixer"][:2]} if base.mixer.startswith("latent") else {})
+    names = [name for name in values if hasattr(base, name)]
+    changes = {name: rng.choice(values[name]) for name in rng.sample(names, rng.randint(1, 4))}
     try:
         shape = replace(base, **changes)
         kind = next(one.model for one in MODEL_KINDS.values() if one.shape is type(base))

@@ -267,6 +267,29 @@ DEEPSEEK_MOE = (
         "norm_topk_prob": [OUT, True, False],
     }
 )
+LATENT = DEEPSEEK | {"num_key_value_heads": 2, "kv_lora_rank": 8, "q_lora_rank": 6, "topk_group": 1}
+LATENT |= {"qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 5}
+LATENT_ROPES = [
+    *ropes(4),
+    {"rope_type": "yarn", "mscale_all_dim": 0.7, **LONG},
+    {"rope_type": "linear", "factor": 4.0, "mscale_all_dim": 1.0},
+    {"rope_type": "default", "factor": 4.0, "mscale_all_dim": 1.0},
+]
+LATENT_MOE = (
+    {name: values for name, values in DEEPSEEK_MOE.items() if name != "head_dim"}
+    | {f"rope_{name}": [OUT, *LATENT_ROPES] for name in ("parameters", "scaling")}
+    | {
+        # 3 over 2 key heads is 1
+        "num_attention_heads": [2, 3],
+        "num_key_value_heads": [2, 3],
+        "kv_lora_rank": [4, 12],
+        "q_lora_rank": [None, 4, 10],
+        "qk_rope_head_dim": [8, 12],
+        "qk_nope_head_dim": [3, 8],
+        "v_head_dim": [3, 8, 12],
+        "pretraining_tp": [1, 2],
+    }
+)
 QWEN_MOE = {
     "hidden_act": [OUT, *ACTIVATIONS],
     "num_experts": [0, 3, 5],
@@ -446,6 +469,46 @@ FIELDS = {
         DEEPSEEK_MOE
         | CUT_ROPE
         | {"head_dim": [OUT, 6, 12], "use_qk_norm": [OUT, True, False], "num_mtp_layers": [OUT, 0, 2]},
+        [LM, LM, BASE],
+    ),
+    "deepseek_v3": (
+        LATENT,
+        LATENT_MOE
+        | {
+            "head_dim": [OUT, 8],
+            "rope_interleave": [OUT, None, True, False],
+            "num_mtp_layers": [OUT, 0, 2],
+            "token_classification_bias": [OUT, True, False],
+        },
+        [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TOKEN_CLASSES],
+    ),
+    "deepseek_v2": (
+        LATENT,
+        LATENT_MOE
+        | {
+            "head_dim": [OUT, None, 6],
+            "num_key_value_heads": [OUT, None, 2, 3],
+            "topk_method": [OUT, "greedy", "group_limited_greedy", "group_limited_greedy"],
+            "mlp_bias": [OUT, True, False],
+        },
+        [LM, LM, LM, BASE, BASE, TEXT_CLASSES],
+    ),
+    "glm4_moe_lite": (
+        {name: size for name, size in LATENT.items() if name != "first_k_dense_replace"},
+        {name: values for name, values in LATENT_MOE.items() if name != "first_k_dense_replace"}
+        | {
+            "rope_interleave": [OUT, True, False],
+            "mlp_layer_types": [
+                *(
+                    OUT,
+                    None,
+                    ["sparse", "sparse"],
+                    ["dense", "dense"],
+                    ["sparse", "dense"],
+                    ["dense", "sparse", "dense"],
+                )
+            ],
+        },
         [LM, LM, BASE],
     ),
     "dots1": (
@@ -837,6 +900,15 @@ FIELDS = {
     ),
 }
 
+LATENT_MIXERS = [
+    "latent",
+    "latent:variant.rank=8",
+    "latent:variant.rank=8,variant.content_width=6,variant.value_width=5,variant.bias=true",
+    "latent:variant.rank=6,variant.query_rank=10,variant.content_width=4,variant.value_width=8",
+    "latent:variant.rank=6,variant.content_width=4,variant.value_width=8,variant.scale=0.3",
+    "latent:variant.rank=6,variant.content_width=4,variant.value_width=8,variant.norm_eps=0.001",
+    "latent,softmax",
+]
 SHAPES = {
     "layers": [1, 2, 3],
     "heads": [1, 2, 4],

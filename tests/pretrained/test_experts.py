@@ -21,6 +21,8 @@ FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
 theirs = FAMILIES["theirs"]
 # with a tensor for each expert, and with one for all
 EACH = ("mixtral", "qwen3_moe, dense layers", "olmoe", "qwen2_moe, windows", "glm4_moe, groups", "dots1, groups")
+LATENT = ("deepseek_v3, groups", "deepseek_v2, groups", "glm4_moe_lite, mixed")
+EACH += LATENT
 NAMES = (*EACH, "gpt_oss", "granitemoe", "granitemoeshared")
 TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 GATE = "model.layers.1.block_sparse_moe.experts.2.w3.weight"
@@ -140,7 +142,7 @@ def test_the_layers_of_a_glm_for_later_tokens_are_not_read(tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["glm4_moe", "dots1"])
+@pytest.mark.parametrize("name", ["glm4_moe", "dots1", "deepseek_v3", "glm4_moe_lite"])
 def test_the_choice_stays_in_32_bits(name, tmp_path):
     other, kept = written(name, tmp_path)
     for dtype, wide in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):

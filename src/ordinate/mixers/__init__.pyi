@@ -12,6 +12,8 @@ from .gated_deltanet import GatedDeltaNet as GatedDeltaNet
 from .gla import GatedLinearAttention as GatedLinearAttention
 from .gru import Gru as Gru
 from .h3 import H3 as H3
+from .latent import Latent as Latent
+from .latent import LatentOptions as LatentOptions
 from .linear import LinearAttention as LinearAttention
 from .linformer import Linformer as Linformer
 from .longformer import Longformer as Longformer

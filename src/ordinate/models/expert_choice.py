@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ordinate.models.expert_options import ExpertOptions, Scores
+from ordinate.models.expert_options import ExpertOptions, GroupScores, Scores
 from ordinate.ops.linear_layer import Linear, linear
 
 Each = Float[Tensor, "tokens experts"]
@@ -33,6 +33,8 @@ SCORES: Mapping[Scores, tuple[type[Linear], Callable[[Each], Each]]] = {
     "sigmoid": (WideLinear, torch.sigmoid),
 }
 """The kind of router for each kind of scores, and what makes them of its outputs."""
+GROUPED: Mapping[GroupScores, int] = {"pair": 2, "best": 1}
+"""How many of its largest scores a group is chosen by."""
 
 
 def choose(
@@ -58,6 +60,7 @@ def _in_groups(ranks: Each, options: ExpertOptions) -> Each:
     if options.chosen_groups == options.groups:
         return ranks
     parts = ranks.unflatten(-1, (options.groups, -1))
-    best = parts.topk(2).values.sum(-1).topk(options.chosen_groups).indices
+    counted = GROUPED[options.group_scores]
+    best = parts.topk(counted).values.sum(-1).topk(options.chosen_groups).indices
     left = torch.ones_like(parts[..., 0], dtype=torch.bool).scatter(-1, best, False)
     return parts.masked_fill(left[..., None], -torch.inf).flatten(-2)

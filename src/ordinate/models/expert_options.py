@@ -11,6 +11,8 @@ from ordinate.models.feedforward import FeedForwardKind
 
 Scores = Literal["softmax", "sigmoid"]
 """What the scores of the experts are made of the outputs of the router with."""
+GroupScores = Literal["pair", "best"]
+"""What groups of experts are chosen by: the sum of their two largest scores, or their largest."""
 # of gpt-oss, with which the gate is nearly a GELU
 SLOPE = 1.702
 
@@ -32,13 +34,15 @@ class ExpertOptions:
             the router: `softmax` over all experts, or the `sigmoid` of each (DeepSeek-V3, GLM-4.5).
         choice_bias: whether a number for each expert, which no gradient trains, is added to its score for the choice
             only (DeepSeek-V3).
-        groups: equal parts of the experts, of which some are chosen first, those with the largest sums of their two
-            largest scores (DeepSeek-V3); 1: there are none.
+        groups: equal parts of the experts, of which some are chosen first (DeepSeek-V2 and V3); 1: there are none.
         chosen_groups: groups of each token, among whose experts its own are.
         scale: factor of the weights (DeepSeek-V3).
         shared_hidden: hidden width of a feed-forward network that every token has beside its experts (Qwen2-MoE);
             None: there is none.
         shared_gate: whether its output is multiplied by the sigmoid of a linear function of the token (Qwen2-MoE).
+        group_scores: the chosen groups have the largest sums of their two largest scores, `pair` (DeepSeek-V3), or
+            the largest scores, `best` (DeepSeek-V2).
+        wide_router: whether the router is computed in float32 at least, as that of sigmoids always is (DeepSeek-V2).
 
     Raises:
         ValueError: sizes that are not positive, groups without the experts of a token, or an option without effect.
@@ -58,6 +62,8 @@ class ExpertOptions:
     scale: float = 1.0
     shared_hidden: int | None = None
     shared_gate: bool = False
+    group_scores: GroupScores = "pair"
+    wide_router: bool = False
 
     def __post_init__(self) -> None:
         need_numbers(self)
@@ -66,6 +72,7 @@ class ExpertOptions:
                 need_whole(name, getattr(self, name))
                 need_positive(name, getattr(self, name))
         need_known("scores", self.scores, get_args(Scores))
+        need_known("group_scores", self.group_scores, get_args(GroupScores))
         self._check_choice()
         if self.limit is not None:
             need_positive("limit", self.limit)
@@ -83,14 +90,21 @@ class ExpertOptions:
         must, came = "a token has at most as many experts as there are", f"got chosen={self.chosen} of {self.count}"
         need(self.chosen <= self.count, must, came, "give fewer")
         size, rest = divmod(self.count, self.groups)
-        must = "experts in groups must be at least two in each, and as many in each"
+        pairs = self.group_scores == "pair"
+        fewest = 2 if pairs else 1
+        must = f"experts in groups must be {'at least two in each, and ' * pairs}as many in each"
         came = f"got count={self.count} in groups={self.groups}"
-        need(self.groups == 1 or (not rest and size > 1), must, came, "give another number of groups")
+        need(self.groups == 1 or (not rest and size >= fewest), must, came, "give another number of groups")
         must, came = "a token has at most as many groups as there are", f"got {self.chosen_groups} of {self.groups}"
         need(self.chosen_groups <= self.groups, must, came, "give fewer chosen_groups")
         must = "the chosen_groups must have the experts of a token"
         came = f"got chosen={self.chosen} of {self.chosen_groups} groups of {size}"
         need(self.chosen <= self.chosen_groups * size, must, came, "give more chosen_groups")
+        must = "group_scores has an effect with several groups, some of them chosen, only"
+        came = f"got {self.group_scores!r} with {self.chosen_groups} of {self.groups} groups"
+        need(pairs or self.chosen_groups < self.groups, must, came, "leave it out")
+        must = "wide_router has an effect with scores='softmax' only"
+        need(not self.wide_router or self.scores == "softmax", must, f"got {self.scores!r}", "leave it out")
 
     def _check_shared(self) -> None:
         """Raise a ValueError unless the options of the shared network have an effect, and it can be computed."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.shapes import Tokens
 from ordinate.models.activation import ACTIVATIONS, Activation
-from ordinate.models.expert_choice import SCORES, choose
+from ordinate.models.expert_choice import SCORES, WideLinear, choose
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, Gate
 from ordinate.ops.grouped_linear import grouped_linear
@@ -53,8 +53,8 @@ class Experts(nn.Module):
         g sigmoid(a g) * (v + 1),   g = min(W_1e x, c),   v = clamp(W_2e x, -c, c)
 
     p may be a sigmoid. With a `choice_bias` d the chosen experts have the largest p + d, with groups only among the
-    groups with the largest sums of their two largest p + d. A shared network F, a `FeedForward`, adds
-    sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`.
+    groups with the largest sums of their two largest p + d, or, with `group_scores="best"`, the largest p + d. A
+    shared network F, a `FeedForward`, adds sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`.
 
     Args:
         kind: f, or a gated linear unit; see `FeedForward`.
@@ -94,6 +94,7 @@ class Experts(nn.Module):
         self.options, self.gated = options, kind in GATED
         self.activation = ACTIVATIONS[GATED[cast(Gate, kind)] if self.gated else cast(Activation, kind)]
         make_router, self.scores = SCORES[options.scores]
+        make_router = WideLinear if options.wide_router else make_router
         self.router = make_router(width, options.count, bias=router_bias)
         # no gradient trains it
         self.register_buffer("choice_bias", torch.zeros(options.count) if options.choice_bias else None)

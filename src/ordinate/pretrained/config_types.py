@@ -17,7 +17,7 @@ OPTIONAL: Mapping[str, Any] = {
         ("head_dim", "n_inner", "num_key_value_heads", "num_decoder_layers", "decoder_vocab_size",
          "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "bos_token_id", "n_embed",
          "seq_length", "original_max_position_embeddings", "word_embed_proj_dim", "num_kv_heads",
-         "num_ln_in_parallel_attn", "ffn_hidden_size"),
+         "num_ln_in_parallel_attn", "ffn_hidden_size", "q_lora_rank"),
         int | None,
     ),
     **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv"), float | None),
@@ -33,7 +33,8 @@ OPTIONAL: Mapping[str, Any] = {
     "exponential_decay_length_penalty": tuple[int, float] | None,
     "forced_eos_token_id": int | list[int] | None,
     **dict.fromkeys(
-        ("renormalize_logits", "do_sample", "alibi", "new_decoder_architecture", "multi_query", "parallel_attn"),
+        ("renormalize_logits", "do_sample", "alibi", "new_decoder_architecture", "multi_query", "parallel_attn",
+         "rope_interleave"),
         bool | None,
     ),
     **dict.fromkeys(
@@ -46,7 +47,7 @@ OPTIONAL: Mapping[str, Any] = {
          "epsilon_cutoff", "eta_cutoff"),
         float | None,
     ),
-    "layer_types": list[str] | None,
+    **dict.fromkeys(("layer_types", "mlp_layer_types"), list[str] | None),
     "no_rope_layers": list[int] | None,
     "mlp_only_layers": list[int] | None,
     "sliding_window_pattern": int | str | None,
@@ -59,7 +60,8 @@ OPTIONAL: Mapping[str, Any] = {
 }  # fmt: skip
 """Types of keys that have several."""
 UNSET: Mapping[str, Any] = dict.fromkeys(
-    ("intermediate_size", "n_routed_experts", "n_shared_experts", "num_experts_per_tok"), int | None
+    ("intermediate_size", "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "n_group", "topk_group"),
+    int | None,
 )
 """Types of keys that may be null only in families where that is the default."""
 NO_COUNTS = frozenset(

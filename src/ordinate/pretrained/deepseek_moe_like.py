@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need, shown
-from ordinate.models.expert_options import ExpertOptions
+from ordinate.models.expert_options import ExpertOptions, Scores
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule
 from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
@@ -15,14 +15,20 @@ INNER = "moe_intermediate_size"
 """The key of the hidden width of an expert."""
 FIRST, GROUPS, CHOSEN_GROUPS = "first_k_dense_replace", "n_group", "topk_group"
 """The keys of the number of first layers without experts, of groups, and of those of each token."""
+SCORE_NAMES: Mapping[Scores, str] = {"softmax": "a softmax", "sigmoid": "sigmoids"}
 
 
 class DeepseekMoeLike(MoeLike):
     """Decoders with experts in all but the first layers, chosen as in DeepSeek-V3, and a shared network beside them.
 
     Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts.
+
+    May: `scores_of_experts` and `choice`; in a pair, to read and to write, `dense_layers` and `dense_config`; what
+        `MoeLike` may.
     """
 
+    scores_of_experts: ClassVar[Scores] = "sigmoid"
+    """What makes the scores of experts."""
     count_key = PUBLISHED_COUNT
     aliases: ClassVar[Mapping[str, str]] = {COUNT: PUBLISHED_COUNT}
     expert_sizes = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER, SHARED})
@@ -30,30 +36,40 @@ class DeepseekMoeLike(MoeLike):
     wide = (".choice_bias", ".router.weight")
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        dense = tuple(range(min(config[FIRST], config["num_hidden_layers"])))
+        dense = self.dense_layers(config)
         if len(dense) == config["num_hidden_layers"]:
             return {}
         options = ExpertOptions(
             count=self.expert_count(config),
             chosen=config[CHOSEN],
-            normalise=bool(config["norm_topk_prob"]),
             dense_layers=dense,
             dense_hidden=config["intermediate_size"] if dense else None,
-            scores="sigmoid",
-            choice_bias=True,
-            groups=config[GROUPS],
-            chosen_groups=config[CHOSEN_GROUPS],
             scale=float(config["routed_scaling_factor"]),
             shared_hidden=config[SHARED] * config[INNER],
+            **self.choice(config),
         )
         return {"experts": options, "hidden": config[INNER]}
+
+    def choice(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the choice of experts and of their weights."""
+        groups = {"groups": config[GROUPS], "chosen_groups": config[CHOSEN_GROUPS]}
+        weights = {"scores": self.scores_of_experts, "normalise": bool(config["norm_topk_prob"])}
+        return {**weights, "choice_bias": True, **groups}
+
+    def dense_layers(self, config: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return the layers without experts."""
+        return tuple(range(min(config[FIRST], config["num_hidden_layers"])))
+
+    def dense_config(self, shape: Shape, layers: Sequence[int]) -> dict[str, Any]:
+        """Return the config.json keys of the layers without experts."""
+        return {FIRST: len(layers)}
 
     def expert_config(self, shape: Shape) -> dict[str, Any]:
         options, hidden = shape.experts, shape.hidden_width
         if options is None:
-            return {FIRST: shape.layers}
-        must = f"a {self.model_type} has two experts at least, whose scores are sigmoids"
-        fits = options.count > 1 and options.scores == "sigmoid"
+            return self.dense_config(shape, range(shape.layers))
+        must = f"a {self.model_type} has two experts at least, whose scores are {SCORE_NAMES[self.scores_of_experts]}"
+        fits = options.count > 1 and options.scores == self.scores_of_experts
         need(fits, must, f"got experts={options}", "use save_pretrained instead")
         return {
             PUBLISHED_COUNT: options.count,
@@ -61,7 +77,7 @@ class DeepseekMoeLike(MoeLike):
             "intermediate_size": hidden if options.dense_hidden is None else options.dense_hidden,
             INNER: hidden,
             "norm_topk_prob": options.normalise,
-            FIRST: len(options.dense_layers),
+            **self.dense_config(shape, options.dense_layers),
             GROUPS: options.groups,
             CHOSEN_GROUPS: options.chosen_groups,
             "routed_scaling_factor": options.scale,
@@ -71,7 +87,8 @@ class DeepseekMoeLike(MoeLike):
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
         there, here = f"model.layers.{layer}.mlp.{self.router}", f"blocks.{layer}.feedforward"
         bias = TensorRule(f"{here}.choice_bias", (f"{there}.e_score_correction_bias",))
-        return [*super().expert_rules(shape, layer), bias]
+        biased = shape.experts is not None and shape.experts.choice_bias
+        return [*super().expert_rules(shape, layer), *([bias] if biased else [])]
 
     def expert_count(self, config: Mapping[str, Any]) -> int:
         """Return the number of experts; raise a ValueError unless the groups of a token have as many as it has."""

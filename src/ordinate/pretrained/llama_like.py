@@ -26,7 +26,7 @@ FEEDFORWARDS = {True: "swiglu or another gated", False: "relu2 or another plain"
 
 
 @dataclass(frozen=True)
-class _Parts:
+class MixerParts:
     """What the mixers of a model have.
 
     Args:
@@ -47,8 +47,8 @@ class LlamaLike(DecoderLike):
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`,
         `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norm_across`, `norm`, `norm_position`, `norms`,
         `eps_key`, `zero_centred`, `fused_projections`, `gated`, `fused_gates`, `activation_key`, `gates`,
-        `score_options`, `feedforward_rules`, and in pairs, to read and to
-        write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales` and
+        `score_options`, `attention_rules`, `feedforward_rules`, and in pairs, to read and
+        to write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales` and
         `scale_config`.
     """
 
@@ -220,25 +220,30 @@ class LlamaLike(DecoderLike):
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "model.layers.{}", "blocks.{}"
-        names = [f"{there}.self_attn.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
-        stacked = TensorRule if self.fused_projections else StackedQKV
-        parts, shifted = self._mixers(shape).get(shape.mixer_spec, _Parts(normed=self.qk_norm)), self.norm == "layer"
+        shifted = self.norm == "layer"
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
             *linear_rules("norm", "model.norm", bias=shifted),
-            *linear_rules(f"{here}.mixer.project", *names, kind=stacked, bias=parts.biased or self.bias),
-            *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.o_proj", bias=parts.out_biased),
+            *self.attention_rules(shape),
             *self.feedforward_rules(shape),
         ]
         for ours, name in self.norms.items():
             rules += linear_rules(f"{here}.{ours}", f"{there}.{name}", bias=shifted)
-        if parts.normed:
-            rules += [
-                TensorRule(f"{here}.mixer.{x}_norm.weight", (f"{there}.self_attn.{x}_norm.weight",)) for x in "qk"
-            ]
-        if self.sinks:
-            rules.append(TensorRule(f"{here}.mixer.sinks", (f"{there}.self_attn.sinks",)))
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
+
+    def attention_rules(self, shape: Shape) -> Sequence[TensorRule]:
+        """Return the tensor mappings of attention in each layer."""
+        there, here = "model.layers.{}.self_attn", "blocks.{}.mixer"
+        parts = [f"{there}.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
+        stacked = TensorRule if self.fused_projections else StackedQKV
+        found = self._mixers(shape).get(shape.mixer_spec, MixerParts(normed=self.qk_norm))
+        norms = "qk" if found.normed else ""
+        return [
+            *linear_rules(f"{here}.project", *parts, kind=stacked, bias=found.biased or self.bias),
+            *linear_rules(f"{here}.out", f"{there}.o_proj", bias=found.out_biased),
+            *(TensorRule(f"{here}.{x}_norm.weight", (f"{there}.{x}_norm.weight",)) for x in norms),
+            *([TensorRule(f"{here}.sinks", (f"{there}.sinks",))] if self.sinks else []),
+        ]
 
     def feedforward_rules(self, shape: Shape, layer: str = LAYER_PLACEHOLDER) -> Sequence[TensorRule]:
         """Return the tensor mappings of the feed-forward of a layer, or of each."""
@@ -260,18 +265,18 @@ class LlamaLike(DecoderLike):
         """Whether a config.json says that there are the biases of a key."""
         return key in self.optional_biases and bool(config[key])
 
-    def _parts(self, config: Mapping[str, Any]) -> _Parts:
+    def _parts(self, config: Mapping[str, Any]) -> MixerParts:
         """Return what the mixers of a checkpoint have."""
         biased = self._biased(config, self.bias_key)
         out = self._biased(config, self.out_bias_key) if self.out_bias_key else biased and self.out_bias
-        return _Parts(biased, out, bool(config.get(self.qk_norm_key, self.qk_norm)))
+        return MixerParts(biased, out, bool(config.get(self.qk_norm_key, self.qk_norm)))
 
-    def _mixers(self, shape: Shape) -> dict[str, _Parts]:
+    def _mixers(self, shape: Shape) -> dict[str, MixerParts]:
         """Return the mixers that the family can have with the scores of a shape, and what they have."""
         norms = (True, False) if self.qk_norm_key else (self.qk_norm,)
         choices = (True, False) if self.bias_key in self.optional_biases else (False,)
         parts = [
-            _Parts(biased, out, normed)
+            MixerParts(biased, out, normed)
             for biased in choices
             for out in ((True, False) if self.out_bias_key else (biased and self.out_bias,))
             for normed in norms
@@ -279,7 +284,7 @@ class LlamaLike(DecoderLike):
         scores = self._given_scores(shape)
         return {self._mixer(shape.norm_eps, scores, each): each for each in parts}
 
-    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], parts: _Parts) -> str:
+    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], parts: MixerParts) -> str:
         """Return the mixer with these parts, and with what all mixers of the family have."""
         biased = parts.biased or self.bias
         options = ["variant.bias=true"] if biased else []

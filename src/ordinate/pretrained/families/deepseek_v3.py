@@ -1,0 +1,76 @@
+"""DeepSeek-V3."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need, shown
+from ordinate.models.shape import Shape
+from ordinate.pretrained.deepseek_moe_like import (
+    CHOSEN,
+    CHOSEN_GROUPS,
+    FIRST,
+    GROUPS,
+    INNER,
+    PUBLISHED_COUNT,
+    SHARED,
+    DeepseekMoeLike,
+)
+from ordinate.pretrained.latent_like import (
+    CONTENT,
+    LAYOUT,
+    PREDICTORS,
+    QUERY_RANK,
+    RANK,
+    ROTATED,
+    VALUE,
+    LatentLike,
+)
+from ordinate.pretrained.llama_like import LlamaLike
+
+
+class DeepseekV3(LatentLike):
+    """DeepSeek-V3 and R1, and models like them: latent attention, and experts chosen in groups.
+
+    Source: DeepSeek-AI 2024, DeepSeek-V3 Technical Report, https://arxiv.org/abs/2412.19437.
+    """
+
+    model_type = "deepseek_v3"
+    base_class = "DeepseekV3Model"
+    causal_lm_class = "DeepseekV3ForCausalLM"
+    # transformers has no head for answers
+    heads = ("classes", "token_classes")
+    predictor = 61
+    aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, "num_mtp_layers": PREDICTORS}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **LlamaLike.usual,
+        "vocab_size": 129_280,
+        "hidden_size": 7168,
+        "intermediate_size": 18_432,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "max_position_embeddings": 4096,
+        "attention_bias": False,
+        RANK: 512,
+        QUERY_RANK: 1536,
+        CONTENT: 128,
+        ROTATED: 64,
+        VALUE: 128,
+        LAYOUT: True,
+        INNER: 2048,
+        CHOSEN: 8,
+        SHARED: 1,
+        PUBLISHED_COUNT: 256,
+        "routed_scaling_factor": 2.5,
+        GROUPS: 8,
+        CHOSEN_GROUPS: 4,
+        FIRST: 3,
+        "norm_topk_prob": True,
+        PREDICTORS: 1,
+    }
+
+    def shape(self, config: Mapping[str, Any]) -> Shape:
+        width = config["head_dim"]
+        must, came = f"head_dim must be {ROTATED}, which it takes the place of", f"got {shown(width)}"
+        need(width in (None, config[ROTATED]), must, came, "remove it from config.json")
+        return super().shape(config)
