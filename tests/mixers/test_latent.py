@@ -3,7 +3,8 @@ import torch
 
 from ordinate import Decoder, EncoderDecoder, Geometry, Shape
 from ordinate.attention._attend import BACKENDS
-from ordinate.mixers.latent import Latent, LatentOptions
+from ordinate.mixers import LatentOptions
+from ordinate.mixers.latent import Latent
 from ordinate.models.cache import Cache
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.fixed_cache import DecodingStep

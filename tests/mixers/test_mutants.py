@@ -36,8 +36,8 @@ MUTANTS = [
     ("dape", "DapeAttention", "dape", "-p * torch.log1p(a * far)", "-p * torch.log1p(far)"),
     ("dape", "DapeAttention", "dape", "torch.cat([scores, prior], 1)", "torch.cat([prior, scores], 1)"),
     ("latent", "Latent", "latent", "(content + shared) ** -0.5", "content**-0.5"),
-    ("latent", "Latent", "latent", "latent = self.latent_norm(latent)", "pass"),
-    ("latent", "Latent", "latent", "norm(down(x))", "down(x)"),
+    ("latent", "Latent", "latent", "latent = _normalised(self.latent_norm, latent)", "pass"),
+    ("latent", "Latent", "latent", "_normalised(norm, down(x))", "down(x)"),
 ]
 
 

@@ -1,3 +1,4 @@
+from ._latent_options import LatentOptions as LatentOptions
 from ._mixer import Mixer as Mixer
 from ._mixer import MixerState as MixerState
 from ._projections import AttentionOptions as AttentionOptions
@@ -13,7 +14,6 @@ from .gla import GatedLinearAttention as GatedLinearAttention
 from .gru import Gru as Gru
 from .h3 import H3 as H3
 from .latent import Latent as Latent
-from .latent import LatentOptions as LatentOptions
 from .linear import LinearAttention as LinearAttention
 from .linformer import Linformer as Linformer
 from .longformer import Longformer as Longformer

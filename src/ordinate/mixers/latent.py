@@ -1,65 +1,17 @@
 """Multi-head latent attention (MLA): keys and values of all heads from one small vector of each token."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.core.checks import need_fraction, need_positive, need_type, need_whole
-from ordinate.core.option_values import need_numbers
+from ordinate.core.checks import need_positive, need_type
 from ordinate.core.shapes import EncodedQueries, Outputs, Queries, Tokens
+from ordinate.mixers._latent_options import LatentOptions
 from ordinate.mixers._mixer import KVCache
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 from ordinate.ops.linear_layer import Linear, weight_and_bias
 from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._scheme import Placed
-
-
-@dataclass(frozen=True)
-class LatentOptions:
-    """Options of multi-head latent attention.
-
-    Args:
-        rank: channels of the latent vector of keys and values; None: four times those of a head's values.
-        query_rank: channels of a latent vector of queries; None: queries are projected from the tokens directly.
-        content_width: channels of a head's queries and keys beside those in which position is encoded; None: as many.
-        value_width: channels of a head's values; None: as `content_width`.
-        scale: factor of the dot products of queries and keys; None: 1 / sqrt(all channels of a head's key).
-        bias: whether the projections of tokens to latent vectors and the output projection have biases.
-        norm_eps: epsilon of the norms of latent vectors.
-
-    Raises:
-        ValueError: sizes that are no whole numbers above zero.
-    """
-
-    rank: int | None = None
-    query_rank: int | None = None
-    content_width: int | None = None
-    value_width: int | None = None
-    scale: float | None = None
-    bias: bool = False
-    norm_eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        need_numbers(self)
-        for name in ("rank", "query_rank", "content_width", "value_width"):
-            if getattr(self, name) is not None:
-                need_whole(name, getattr(self, name))
-                need_positive(name, getattr(self, name))
-        if self.scale is not None:
-            need_positive("scale", self.scale)
-        need_fraction("norm_eps", self.norm_eps)
-
-    def widths(self, head_width: int) -> tuple[int, int, int]:
-        """Return the channels of a head's content, of its values, and of the latent vector.
-
-        Args:
-            head_width: channels in which position is encoded.
-        """
-        content = head_width if self.content_width is None else self.content_width
-        value = content if self.value_width is None else self.value_width
-        return content, value, 4 * value if self.rank is None else self.rank
 
 
 class Latent(AttentionMixer):
@@ -125,7 +77,7 @@ class Latent(AttentionMixer):
         """Self-attention of the tokens of `x`, over the cache and themselves; returns the extended cache too."""
         content, positional = self._queries(x).split(self.key_widths, -1)
         latent, key = self.project(x)[:, None].split(self.latent_widths, -1)
-        latent = self.latent_norm(latent)
+        latent = _normalised(self.latent_norm, latent)
         new = at.encode(positional, key, into=None if state is None else state.reserve(key))
         one = state is not None and x.shape[1] == 1
         state = KVCache(new.k, latent) if state is None else state.append(new.k, latent)
@@ -135,7 +87,7 @@ class Latent(AttentionMixer):
     def _queries(self, x: Tokens) -> Queries:
         """Queries of all channels, before positions are encoded."""
         down, norm = self.query_down, self.query_norm
-        rows = x if down is None or norm is None else norm(down(x))
+        rows = x if down is None or norm is None else _normalised(norm, down(x))
         return self.query(rows).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def _of_heads(self, content: Queries, encoded: EncodedQueries, past: KVCache, at: Placed) -> Outputs:
@@ -157,3 +109,8 @@ class Latent(AttentionMixer):
         rows = weight_and_bias(self.expand)[0].unflatten(0, (self.heads, -1))
         keys, values = rows.split([self.key_widths[0], self.head_width], 1)
         return keys, values
+
+
+def _normalised(norm: RMSNorm, x: Float[Tensor, "*any rank"]) -> Float[Tensor, "*any rank"]:
+    # with autocast the projection is in 16 bits, and the weights of the norm are not
+    return norm(x.to(norm.weight.dtype))

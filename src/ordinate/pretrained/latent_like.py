@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, shown
-from ordinate.mixers.latent import Latent, LatentOptions
+from ordinate.mixers._latent_options import LatentOptions
+from ordinate.mixers.latent import Latent
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
