@@ -183,7 +183,7 @@ def test_files_in_fp8_are_refused_by_name(tmp_path):
     name = "model.layers.0.self_attn.kv_b_proj.weight"
     save_file(kept | {name: kept[name].to(torch.float8_e4m3fn)}, tmp_path / "model.safetensors")
     with pytest.raises(
-        ValueError, match="weights must be floating-point numbers of 16 bits or more; .*kv_b_proj.weight has float8"
+        ValueError, match=r"weights must be floating-point numbers of 16 bits or more; .*kv_b_proj\.weight has float8"
     ):
         load(tmp_path)
 
