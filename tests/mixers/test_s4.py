@@ -78,7 +78,7 @@ def test_steps_by_woodbury_equal_chunks_by_matrices():
 
 
 def test_the_matrix_at_birth_is_hippo_legs_and_lets_nothing_grow():
-    space = S4(width=1, states=8, steps=(0.01, 0.01)).double().filter.state_space(32, False, torch.float64)
+    space = S4(width=1, states=8, steps=(0.01, 0.01)).double().filter._low_rank(False, torch.float64).dense(32)
     rates = -torch.arange(1, 9, dtype=torch.float64)
     expected = (1 + 0.01 * rates / 2) / (1 - 0.01 * rates / 2)
     found = torch.linalg.eigvals(space.squares[0][0]).abs().sort(descending=True).values

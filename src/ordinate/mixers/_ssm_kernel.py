@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_whole
 from ordinate.core.geometry import Geometry
 from ordinate.core.tensors import in_float64
-from ordinate.ops.diagonal import Discretisation, diagonal_state_space, discretise
+from ordinate.ops.diagonal import Discretisation, discretise, read_diagonal
 from ordinate.ops.hippo import Initialisation, initial_diagonal
-from ordinate.ops.state_space import CHUNK, Signals, States, StateSpace
+from ordinate.ops.state_space import Signals, States, read_reversed
 
 INITIAL_STEPS = (0.001, 0.1)
 """Default range of the initial step sizes."""
@@ -53,8 +53,14 @@ class LinearFilter(nn.Module):
         self.skip = nn.Parameter(torch.randn(channels))
 
     @abstractmethod
-    def state_space(self, tokens: int, future: bool, type: torch.dtype) -> StateSpace:
-        """Return the state space of the past or of the future, for chunks of `tokens` tokens."""
+    def read(self, u: Signals, x: States, future: bool) -> tuple[Signals, States]:
+        """Return the output at each token, and the final state, of the filter of the past or of the future.
+
+        Args:
+            u: input signals; rows are independent.
+            x: initial state.
+            future: whether the filter is that of the future.
+        """
 
     def check_where(self, where: Geometry) -> None:
         """Raise if the geometry is causal although the filter has parameters for the future."""
@@ -67,11 +73,11 @@ class LinearFilter(nn.Module):
 
     def forward(self, u: Signals, hides_future: bool, x: States | None = None) -> tuple[Signals, States | None]:
         """Return the output at each token and, if causal, the final state."""
-        tokens = max(1, min(u.shape[2], CHUNK))
-        y, x = self.state_space(tokens, False, u.dtype).read(u, x)
+        none = u.new_zeros(*u.shape[:2], 2 * self.c.shape[2])
+        y, x = self.read(u, none if x is None else x, False)
         if hides_future:
             return y, x
-        return y + self.state_space(tokens, True, u.dtype).read_reversed(u), None
+        return y + read_reversed(lambda u: self.read(u, none, True)[0], u), None
 
     def _step(self) -> Float[Tensor, "h 1"]:
         return in_float64(self.log_step).exp()[:, None]
@@ -111,8 +117,8 @@ class DiagonalFilter(LinearFilter):
         with torch.no_grad():
             self.c.copy_(torch.view_as_real(b * torch.view_as_complex(self.c)))
 
-    def state_space(self, tokens: int, future: bool, type: torch.dtype) -> StateSpace:
-        """Return the discretised state space of the past or of the future, for chunks of `tokens` tokens."""
+    def read(self, u: Signals, x: States, future: bool) -> tuple[Signals, States]:
+        """Read the signals by the discretised state space of the past or of the future."""
         a = torch.complex(-in_float64(self.log_decay).exp(), in_float64(self.turn))
         factor, gain = discretise(a, self._step(), self.rule)
-        return diagonal_state_space(factor, self._c(future) * gain, self._skip(future), tokens, type)
+        return read_diagonal(u, x, factor, self._c(future) * gain, self._skip(future))

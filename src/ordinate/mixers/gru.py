@@ -1,8 +1,10 @@
 """Gated recurrent unit (GRU) as a token mixer."""
 
-from torch import nn
+import torch
 
-from ordinate.mixers._recurrent import Channels, Parts, RecurrentMixer
+from ordinate.mixers._recurrent import Channels, Parts, Recurrence, RecurrentMixer, recurrence_by
+
+_RECURRENCE = recurrence_by(torch.gru)
 
 
 class Gru(RecurrentMixer):
@@ -20,7 +22,11 @@ class Gru(RecurrentMixer):
     """
 
     def __init__(self, *, width: int) -> None:
-        super().__init__(nn.GRU, width)
+        super().__init__("GRU", width)
+
+    def recurrence(self) -> Recurrence:
+        """Return the kernel of PyTorch."""
+        return _RECURRENCE
 
     def step(self, from_token: Channels, from_state: Channels, parts: Parts) -> Parts:
         """Replace a share of the state, which the gate z chooses."""

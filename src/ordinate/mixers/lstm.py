@@ -1,9 +1,10 @@
 """Long short-term memory (LSTM) as a token mixer."""
 
 import torch
-from torch import nn
 
-from ordinate.mixers._recurrent import Channels, Parts, RecurrentMixer
+from ordinate.mixers._recurrent import Channels, Parts, Recurrence, RecurrentMixer, recurrence_by
+
+_RECURRENCE = recurrence_by(torch.lstm)
 
 
 class Lstm(RecurrentMixer):
@@ -21,10 +22,14 @@ class Lstm(RecurrentMixer):
     """
 
     def __init__(self, *, width: int) -> None:
-        super().__init__(nn.LSTM, width, state_vectors=2)
+        super().__init__("LSTM", width, state_vectors=2)
         with torch.no_grad():
             # PyTorch stacks the gates in the order i, f, g, o: this is the bias of the forget gate
             self.cell.get_parameter("bias_ih_l0")[width : 2 * width] = 1
+
+    def recurrence(self) -> Recurrence:
+        """Return the kernel of PyTorch."""
+        return _RECURRENCE
 
     def step(self, from_token: Channels, from_state: Channels, parts: Parts) -> Parts:
         """Forget, write and read the cell state by the three gates."""

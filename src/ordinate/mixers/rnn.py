@@ -1,11 +1,11 @@
 """Plain (Elman) recurrent network as a token mixer."""
 
-from functools import partial
-
 import torch
 from torch import nn
 
-from ordinate.mixers._recurrent import Channels, Parts, RecurrentMixer
+from ordinate.mixers._recurrent import Channels, Parts, Recurrence, RecurrentMixer, recurrence_by
+
+_BY_TANH, _BY_RELU = recurrence_by(torch.rnn_tanh), recurrence_by(torch.rnn_relu)
 
 
 class Rnn(RecurrentMixer):
@@ -26,12 +26,16 @@ class Rnn(RecurrentMixer):
     """
 
     def __init__(self, *, width: int, identity: bool = False) -> None:
-        super().__init__(partial(nn.RNN, nonlinearity="relu" if identity else "tanh"), width)
+        super().__init__("RNN_RELU" if identity else "RNN_TANH", width)
         self.identity = identity
         if identity:
             nn.init.eye_(self.cell.get_parameter("weight_hh_l0"))
             with torch.no_grad():
                 self.cell.get_parameter("weight_ih_l0").normal_(std=0.001)
+
+    def recurrence(self) -> Recurrence:
+        """Return the kernel of PyTorch."""
+        return _BY_RELU if self.identity else _BY_TANH
 
     def step(self, from_token: Channels, from_state: Channels, parts: Parts) -> Parts:
         """Squash the sum of both products."""

@@ -9,8 +9,8 @@ from ordinate.core.tensors import on_device
 from ordinate.mixers._ssm_kernel import INITIAL_STEPS, LinearFilter
 from ordinate.mixers._state_space import StateSpaceMixer
 from ordinate.ops.hippo import hippo_legs
-from ordinate.ops.low_rank import DiagonalPlusLowRank
-from ordinate.ops.state_space import Signals, States, StateSpace, as_complex, as_real, to_real_dtype
+from ordinate.ops.low_rank import DiagonalPlusLowRank, read_low_rank
+from ordinate.ops.state_space import Signals, States, as_complex, as_real, to_real_dtype
 
 
 class LowRankFilter(LinearFilter):
@@ -29,9 +29,10 @@ class LowRankFilter(LinearFilter):
             nn.Parameter(part.to(torch.get_default_dtype())) for part in parts
         )
 
-    def state_space(self, tokens: int, future: bool, type: torch.dtype) -> StateSpace:
-        """State space matrices of the past or future filter, for chunks of this many tokens."""
-        return self._low_rank(future, type).dense(tokens)
+    def read(self, u: Signals, x: States, future: bool) -> tuple[Signals, States]:
+        """Read the signals by the state space matrices of the past or of the future."""
+        filter = self._low_rank(future, u.dtype)
+        return read_low_rank(u, x, filter.a, filter.p, filter.b, filter.c, filter.skip, filter.step)
 
     def forward(self, u: Signals, hides_future: bool, x: States | None = None) -> tuple[Signals, States | None]:
         """Filter the channels; a single token is computed without building the matrix."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ordinate.core.devices import on_gpu
 from ordinate.core.shapes import LogSumExp, Outputs, Queries
+from ordinate.ops.custom_operator import custom_operator
 from ordinate.ops.double_backward import gradients, in_one, untraceable
 from ordinate.ops.native.scan import check_shapes
 from ordinate.ops.scalar_decay import by_triton
@@ -20,6 +21,7 @@ Sums = Float[Tensor, "b h d e"]
 Peaks = Float[Tensor, "b h places"]
 
 
+@custom_operator("v", "state")
 def linear_attention(
     q: Queries, k: Float[Tensor, "b h i d"], v: Float[Tensor, "b h i e"], state: Sums, peaks: Peaks | None = None
 ) -> tuple[Outputs, Sums]:

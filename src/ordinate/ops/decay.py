@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ordinate.core.shapes import Outputs, Queries
 from ordinate.core.tensors import without_autocast
+from ordinate.ops.custom_operator import custom_operator
 from ordinate.ops.native import recurrence
 from ordinate.ops.native.recurrence import Bonus, Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
@@ -32,6 +33,7 @@ def decay_rate(log_rate: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.exp(log_rate.clamp(max=MAX_LOG_RATE))
 
 
+@custom_operator("v", "start")
 def decaying_linear_attention(
     r: Queries, k: Queries, v: Outputs, w: Queries, bonus: Bonus, start: Matrices
 ) -> tuple[Outputs, Matrices]:
@@ -62,6 +64,7 @@ def decaying_linear_attention(
     return _in_chunks(r, w, k, v, bonus, start)
 
 
+@custom_operator("v", "start")
 def read_after_update(q: Queries, k: Queries, v: Outputs, w: Queries, start: Matrices) -> tuple[Outputs, Matrices]:
     """Return the output of each token and the final state, each token being read after it is stored (GLA).
 

@@ -10,6 +10,7 @@ import torch
 
 from ordinate.core.shapes import Outputs, Queries
 from ordinate.core.tensors import without_autocast
+from ordinate.ops.custom_operator import custom_operator
 from ordinate.ops.decay import decayed_products, exclusive_cumsum, reverse_exclusive_cumsum, scan_chunks, split_chunks
 from ordinate.ops.native import recurrence
 from ordinate.ops.native.recurrence import Matrices
@@ -17,6 +18,7 @@ from ordinate.ops.native.scan import check_shapes, unsupported_reason
 from ordinate.ops.scalar_decay import LogDecays, chunk_decays
 
 
+@custom_operator("v", "start")
 def delta_rule(
     r: Queries, k: Queries, v: Outputs, w: Queries, a: Queries, b: Queries, start: Matrices
 ) -> tuple[Outputs, Matrices]:
@@ -67,6 +69,7 @@ def _in_chunks(
         return y.flatten(2, 3)[:, :, : v.shape[2]], last
 
 
+@custom_operator("v", "start")
 def gated_delta_rule(
     q: Queries, k: Queries, v: Outputs, rates: LogDecays, logs: LogDecays | None, start: Matrices
 ) -> tuple[Outputs, Matrices]:

@@ -9,7 +9,8 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from ordinate.core.tensors import on_device
-from ordinate.ops.state_space import States, StateSpace, as_complex, as_real, to_real_dtype
+from ordinate.ops.custom_operator import custom_operator
+from ordinate.ops.state_space import CHUNK, Signals, States, StateSpace, as_complex, as_real, to_real_dtype
 
 Discretisation = Literal["zoh", "bilinear"]
 Modes = Complex[Tensor, "h m"]
@@ -48,6 +49,21 @@ def discretise(a: Modes, step: Float[Tensor, "h 1"], how: Discretisation) -> tup
     return (1 + half) / (1 - half), step / (1 - half)
 
 
+@custom_operator("u", "x")
+def read_diagonal(
+    u: Signals, x: States, factor: Modes, weight: Modes, skip: Float[Tensor, "h"]
+) -> tuple[Signals, States]:
+    """Return the output at each token, and the final state, of `diagonal_state_space`, chunk by chunk.
+
+    Args:
+        u: input signals; rows are independent.
+        x: initial state.
+        factor, weight, skip: as there.
+    """
+    tokens = max(1, min(u.shape[2], CHUNK))
+    return diagonal_state_space(factor, weight, skip, tokens, u.dtype).read(u, x)
+
+
 def diagonal_state_space(
     factor: Modes, weight: Modes, skip: Float[Tensor, "h"], tokens: int, type: torch.dtype
 ) -> DiagonalStateSpace:
@@ -67,7 +83,7 @@ def diagonal_state_space(
     powers = to_real_dtype(powers[:, :tokens], type, skip.device)
     into = torch.cat([powers[:, :-1].flip(1), torch.ones_like(powers[:, :1])], 1)
     # conjugated, so that a product of real and imaginary parts with the state is the real part of the complex product
-    out = as_real((to_real_dtype(2 * weight, type, skip.device)[:, None] * powers).conj())
+    out = as_real((to_real_dtype(2 * weight, type, skip.device)[:, None] * powers).conj_physical())
     own = 2 * on_device(weight.real.sum(1), type, skip.device) + skip.to(type)
     later = out.unflatten(2, (-1, 2))[:, :-1, :, 0].sum(2)
     return DiagonalStateSpace(torch.cat([own[:, None], later], 1), as_real(into), out, powers)

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from ordinate.ops.state_space import States, StateSpace, as_complex, as_real
+from ordinate.ops.custom_operator import custom_operator
+from ordinate.ops.state_space import CHUNK, Signals, States, StateSpace, as_complex, as_real
 
 Half = Complex[Tensor, "#h m"]
 Modes = Complex[Tensor, "h r m"]
@@ -80,7 +81,7 @@ class DiagonalPlusLowRank:
         one = torch.ones_like(self.skip)[:, None]
         b = as_real(self.step_on(torch.zeros_like(self.c)[:, None], one))
         squares = [as_real(self.step_on(as_complex(unit), torch.zeros_like(unit[..., 0])))]
-        into, out = b, squares[0] @ as_real(2 * self.c.conj()[:, None]).mT
+        into, out = b, squares[0] @ as_real(2 * self.c.conj_physical()[:, None]).mT
         while into.shape[1] < tokens:
             into = torch.cat([into @ squares[-1], into], 1)
             out = torch.cat([out, squares[-1] @ out], 2)
@@ -91,6 +92,28 @@ class DiagonalPlusLowRank:
         return DenseStateSpace(kernel, into, out, tuple(squares))
 
 
+@custom_operator("u", "x")
+def read_low_rank(
+    u: Signals,
+    x: States,
+    a: Half,
+    p: Half,
+    b: Half,
+    c: Complex[Tensor, "h m"],
+    skip: Float[Tensor, "h"],
+    step: Float[Tensor, "h 1"],
+) -> tuple[Signals, States]:
+    """Return the output at each token, and the final state, chunk by chunk.
+
+    Args:
+        u: input signals; rows are independent.
+        x: initial state.
+        a, p, b, c, skip, step: of `DiagonalPlusLowRank`.
+    """
+    tokens = max(1, min(u.shape[2], CHUNK))
+    return DiagonalPlusLowRank(a, p, b, c, skip, step).dense(tokens).read(u, x)
+
+
 def _inner(p: Complex[Tensor, "#h #r m"], x: Complex[Tensor, "#h #r m"]) -> Float[Tensor, "h r 1"]:
     """Inner product p* x over all modes, including the conjugates that are not stored."""
-    return 2 * (p.conj() * x).real.sum(2, keepdim=True)
+    return 2 * (p.conj_physical() * x).real.sum(2, keepdim=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ordinate.core.shapes import Outputs, Queries
 from ordinate.core.tensors import without_autocast
+from ordinate.ops.custom_operator import custom_operator
 from ordinate.ops.decay import split_chunks
 from ordinate.ops.scalar_decay import LogDecays
 
@@ -53,11 +54,34 @@ def path_attention(
         past: keys and values of the past, of no tokens if there is none.
         real: False at padding among the new tokens, whose outputs are their own values.
     """
+    y, before, new = _path_in_chunks(q, k, v, w, rates, past.k, past.v, torch.cat([past.real, real], 1))
+    return y, torch.cat([before, new], 2)
+
+
+@custom_operator("v", "past_k", "k")
+def _path_in_chunks(
+    q: Queries,
+    k: Queries,
+    v: Outputs,
+    w: Queries,
+    rates: LogDecays,
+    past_k: CarriedKeys,
+    past_v: Float[Tensor, "b h m e"],
+    real: Bool[Tensor, "b all"],
+) -> tuple[Outputs, CarriedKeys, Queries]:
+    """Return the output of each query, and the keys of the past and of the new tokens, carried to the last token.
+
+    Args:
+        q, k, v, w, rates: as in `path_attention`.
+        past_k, past_v: keys and values of the past.
+        real: False at padding, of past and new tokens.
+    """
+    past_real, new_real = real.split([past_k.shape[2], k.shape[2]], 1)
     # long products need float32: autocast would compute them in 16 bits
     with without_autocast(q):
         asks, keys, values, ways, shares = (split_chunks(x) for x in (q, k, v, w, rates[..., None]))
         own = _within(asks, keys, ways, shares)
-        seen = split_chunks(real[:, None, :, None].to(q.dtype))[..., 0] > 0
+        seen = split_chunks(new_real[:, None, :, None].to(q.dtype))[..., 0] > 0
         places = torch.arange(asks.shape[3], device=q.device)
         # a padding query sees itself, so that its softmax is defined
         local = (seen[..., None, :] & (places <= places[:, None])) | (places == places[:, None])
@@ -69,10 +93,10 @@ def path_attention(
             parts.append((scores.masked_fill(~seen[:, :, there, None], -torch.inf), values[:, :, there]))
             reached = reached[:, :, 1:] @ own.moves[:, :, there]
             begun.append(reached[:, :, :1])
-        before = torch.cat(begun, 2).flatten(2, 3) @ past.k.mT
-        before = before.masked_fill(~past.real[:, None, None], -torch.inf).unflatten(2, asks.shape[2:4])
-        y = _attended(parts, before, past.v)
-        return y.flatten(2, 3)[:, :, : v.shape[2]], _carried(own, past.k, k.shape[2])
+        before = torch.cat(begun, 2).flatten(2, 3) @ past_k.mT
+        before = before.masked_fill(~past_real[:, None, None], -torch.inf).unflatten(2, asks.shape[2:4])
+        y = _attended(parts, before, past_v)
+        return y.flatten(2, 3)[:, :, : v.shape[2]], *_carried(own, past_k, k.shape[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,10 +156,10 @@ def _add_later(x: Tensor, more: Tensor, distance: int) -> Tensor:
     return torch.cat([x[:, :, :distance], x[:, :, distance:] + more], 2)
 
 
-def _carried(own: _Within, past: CarriedKeys, tokens: int) -> Float[Tensor, "b h all d"]:
+def _carried(own: _Within, past: CarriedKeys, tokens: int) -> tuple[CarriedKeys, Queries]:
     """Past and new keys, carried to the last token."""
     rest, done = torch.eye(past.shape[3], dtype=past.dtype, device=past.device).expand_as(own.moves[:, :, 0]), []
     for chunk in range(own.moves.shape[2] - 1, -1, -1):
         done.append(own.keys[:, :, chunk] @ rest.mT)
         rest = rest @ own.moves[:, :, chunk]
-    return torch.cat([past @ rest.mT, torch.cat(done[::-1], 2)[:, :, :tokens]], 2)
+    return past @ rest.mT, torch.cat(done[::-1], 2)[:, :, :tokens]

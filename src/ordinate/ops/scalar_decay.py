@@ -13,6 +13,7 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.shapes import Outputs
 from ordinate.core.tensors import without_autocast
+from ordinate.ops.custom_operator import custom_operator
 from ordinate.ops.decay import read_after_update, split_chunks
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native.recurrence import Matrices
@@ -24,6 +25,7 @@ LogDecays = Float[Tensor, "b h n"]
 Grouped = Float[Tensor, "b g i d"]
 
 
+@custom_operator("v", "start")
 def scalar_decay_attention(
     q: Grouped, k: Grouped, v: Outputs, logs: LogDecays, start: Matrices
 ) -> tuple[Outputs, Matrices]:

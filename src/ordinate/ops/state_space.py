@@ -57,11 +57,6 @@ class StateSpace(ABC):
         rest, x = self._read_chunks(u[..., None, whole * chunk :], x)
         return torch.cat([y, rest], 2), x
 
-    def read_reversed(self, u: Signals) -> Signals:
-        """Apply the filter from right to left; the output at a token depends on later tokens only."""
-        y, _ = self.read(u.flip(2))
-        return torch.cat([torch.zeros_like(y[..., :1]), y[..., :-1]], 2).flip(2)
-
     def _read_chunks(self, u: Float[Tensor, "h r k c"], x: States) -> tuple[Signals, States]:
         rows, chunks, size = u.shape[1:]
         if chunks == 0:
@@ -76,6 +71,12 @@ class StateSpace(ABC):
         known = torch.stack(before, 2).flatten(1, 2) @ self.out[:, :size].mT
         y = laid(torch.baddbmm(known, flat, _toeplitz(self.kernel[:, :size])))
         return y.unflatten(1, (rows, chunks)).flatten(2), x
+
+
+def read_reversed(read: Callable[[Signals], Signals], u: Signals) -> Signals:
+    """Apply a filter from right to left; the output at a token depends on later tokens only."""
+    y = read(u.flip(2))
+    return torch.cat([torch.zeros_like(y[..., :1]), y[..., :-1]], 2).flip(2)
 
 
 class _Contiguous(torch.autograd.Function):

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.ops.custom_operator import custom_operator
 from ordinate.ops.double_backward import Tensors, gradients, untraceable
 from ordinate.ops.native import wkv as native
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
@@ -42,6 +43,7 @@ def empty_sums(k: Channels) -> Sums:
     return sums
 
 
+@custom_operator("v", "start")
 def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -> tuple[Channels, Sums]:
     """Return the weighted mean at each token, and the final state.
 
