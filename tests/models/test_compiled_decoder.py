@@ -71,7 +71,7 @@ for name in sys.argv[1:]:
     torch._dynamo.reset()
     torch.manual_seed(0)
     kind = catalog.load("ordinate.mixers", Mixer, name)
-    sizes = {"vocabulary": 50, "width": 32, "layers": 1, "heads": 2, "max_length": 120}
+    sizes = {"vocabulary": 50, "width": 32, "layers": 1, "heads": 2, "max_length": 200}
     sizes |= {"mixer": name, "scheme": kind.default_scheme}
     model = Decoder(Shape(**sizes)) if kind.causal else Encoder(EncoderShape(**sizes))
     learned = [x for x in model.parameters() if x.requires_grad]
