@@ -1,11 +1,13 @@
 """Everything that needs a GPU, in parts by value: ./dev gpu [--out FOLDER] [--limit MINUTES] [PART ...].
 
 Each part is a process with a time limit; what it prints and measures is kept when it ends. A part that is done is
-not repeated while the code and the device are the same. `--dry-run` runs all parts, tiny, on the CPU. On a machine
-without a network: `./dev --here gpu`, with the packages of that Python (torch, and what pyproject.toml names).
+not repeated while code, device and versions are the same, also after a signal, which stops the part that runs.
+`--dry-run` runs all parts, tiny, on the CPU, with results of its own: in the folder `rehearsal`. On a machine without
+a network: `./dev --here gpu`, with the packages of that Python (torch, and what pyproject.toml names).
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -17,6 +19,7 @@ import time
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +55,8 @@ def parts() -> list[Part]:
     proofs, models = [".ci/gpu_proofs.py", "--device"], [".ci/gpu_models.py", "--device"]
     gpu, dry = ["--device", "cuda"], ["--quick", "--device", "cpu"]
     study, tiny = (
-        ["-m", "ordinate", "study", "--out", "{out}/study", "--preset"],
+        # a study is not resumed with other code
+        ["-m", "ordinate", "study", "--out", "{out}/study-{code}", "--preset"],
         ["--steps", "2", "--schemes", "rope"],
     )
     tiny += ["--eval-samples", "2", "--shuffle-samples", "2", "--text", "docs", "--generated-texts", "0"]
@@ -82,11 +86,15 @@ def main() -> int:
     for name in chosen.names:
         if name not in known:
             parser.error(f"no part is named {name!r}; there are: {', '.join(known)}")
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    # what was measured is not replaced by what a rehearsal prints
+    out = (chosen.out / "rehearsal" if chosen.dry_run else chosen.out).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     begin, failed = time.monotonic(), 0
     for part in [known[name] for name in chosen.names] or parts():
         left = 60 * chosen.limit - (time.monotonic() - begin)
-        failed += not done_or_run(part, chosen.out.resolve(), left, dry=chosen.dry_run)
+        failed += not done_or_run(part, out, left, dry=chosen.dry_run)
     return failed
 
 
@@ -108,13 +116,15 @@ def done_or_run(part: Part, out: Path, left: float, *, dry: bool) -> bool:
     beside.write_text(text, encoding="utf-8")
     # an atomic rename: a machine that is taken back here leaves a complete file
     beside.replace(state)
-    print(f"{part.name}: {'done' if row['code'] == 0 else row['end']} after {row['seconds']:.0f} s", flush=True)
+    print(
+        f"{part.name}: {row['end']} after {row['seconds']:.0f} s: {last_line(out / f'{part.name}.log')}", flush=True
+    )
     return row["code"] == 0
 
 
 def run(part: Part, out: Path, seconds: float, *, dry: bool) -> dict[str, Any]:
     """Run a part with a limit; returns how it ended. What it prints goes to a file while it runs."""
-    command = [word.format(out=out) for word in (part.dry if dry else part.command)]
+    command = [word.format(out=out, code=digest()) for word in (part.dry if dry else part.command)]
     began, clock, log = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic(), out / f"{part.name}.log"
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "ORDINATE_BENCH_RESULTS": str(out)}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -129,6 +139,10 @@ def run(part: Part, out: Path, seconds: float, *, dry: bool) -> dict[str, Any]:
             code, end = made.wait(seconds), "failed"
         except subprocess.TimeoutExpired:
             code, end = stop(made), "stopped at its limit"
+        except BaseException:
+            # a signal: the session of the part does not get it
+            stop(made)
+            raise
     end = "done" if code == 0 else f"{end} (exit status {code})"
     return {"code": code, "end": end, "began": began, "seconds": time.monotonic() - clock, "command": command}
 
@@ -136,12 +150,26 @@ def run(part: Part, out: Path, seconds: float, *, dry: bool) -> dict[str, Any]:
 def stop(process: subprocess.Popen[bytes]) -> int:
     """End a process and its children: first by SIGINT, so that what it has measured is saved."""
     for number, patience in ((signal.SIGINT, 20), (signal.SIGTERM, 10), (signal.SIGKILL, 10)):
-        os.killpg(process.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
         try:
             return process.wait(patience) or 1
         except subprocess.TimeoutExpired:
             continue
     return 1
+
+
+def interrupted(number: int, frame: FrameType | None) -> None:
+    """End by a signal."""
+    sys.exit(
+        f"./dev gpu was stopped by {signal.Signals(number).name}; the same command runs the parts that are not done"
+    )
+
+
+def last_line(log: Path) -> str:
+    """Return the last line that a part has printed."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip()[:160] for line in reversed(lines) if line.strip()), "it printed nothing")
 
 
 def digest() -> str:

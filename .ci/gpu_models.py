@@ -6,6 +6,7 @@ In small cases, which many processes compile: on a GPU that takes nearly all of 
 import argparse
 import copy
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -168,7 +169,8 @@ def main() -> None:
     named = {"twice": TWICE, "experts": EXPERTS, "captured": CAPTURED, "repeated": REPEATED}
     named["compiled"] = [*schemes_of_text(), *MIXERS, *EXPERTS]
     jobs = [[kind, name] for kind, names in named.items() for name in list(names)[: 1 if chosen.quick else None]]
-    told(run(__file__, jobs, ["--device", chosen.device], "models"))
+    # 1: the process of a job ended early
+    sys.exit(min(1, told(run(__file__, jobs, ["--device", chosen.device], "models-all"))))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ In small cases of many forms, which many processes compile: on a GPU that takes 
 import argparse
 import itertools
 import json
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -56,7 +57,9 @@ def main() -> None:
     # FlexAttention, whose compilation takes by far the longest, after all others
     forms = itertools.product(("others", "flex"), types, widths, shapes)
     jobs += [[type, str(width), shape, part] for part, type, width, shape in forms]
-    told(run(__file__, jobs, ["--device", chosen.device, *(["--quick"] if chosen.quick else [])], "proofs-all"))
+    options = ["--device", chosen.device, *(["--quick"] if chosen.quick else [])]
+    # 1: the process of a job ended early
+    sys.exit(min(1, told(run(__file__, jobs, options, "proofs-all"))))
 
 
 def computed(job: Sequence[str], *, quick: bool) -> Rows:

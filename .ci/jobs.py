@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from ordinate.core.atomic_files import write_text
+
 Rows = list[dict[str, Any]]
 
 
@@ -22,14 +24,20 @@ def run(script: str, jobs: Sequence[Sequence[str]], options: Sequence[str], name
         jobs: words of each job.
         options: those of the script that all jobs share.
         name: name of the file of the rows in the folder in ORDINATE_BENCH_RESULTS.
+
+    Raises:
+        SystemExit: SIGINT, which the jobs get too; rows of those that are done have been saved.
     """
     # processes enough: each would start a team of compilers of its own
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    pool, found = ThreadPoolExecutor(os.cpu_count() or 1), []
+    pool, found, count = ThreadPoolExecutor(os.cpu_count() or 1), [], 0
     try:
         for done in as_completed([pool.submit(in_process, script, job, options) for job in jobs]):
             found += done.result()
+            count += 1
             save(found, name)
+    except KeyboardInterrupt:
+        raise SystemExit(f"stopped after {count} of {len(jobs)} jobs") from None
     finally:
         # at the limit of time jobs that have not begun are left out
         pool.shutdown(cancel_futures=True)
@@ -37,10 +45,11 @@ def run(script: str, jobs: Sequence[Sequence[str]], options: Sequence[str], name
 
 
 def in_process(script: str, job: Sequence[str], options: Sequence[str]) -> Rows:
-    """Compute a job in a new process; one that ends early is a row."""
+    """Compute a job in a new process; one that ends early is a row, with its exit status."""
     done = subprocess.run([sys.executable, script, *options, "--job", *job], stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        return [{"job": " ".join(job), "reason": f"its process ended with exit status {done.returncode}"}]
+        status, name = done.returncode, " ".join(job)
+        return [{"job": name, "reason": f"its process ended with exit status {status}", "status": status}]
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -48,12 +57,13 @@ def save(found: Rows, name: str) -> None:
     """Save what has been found so far: a machine that is lent for a while may be gone before the last job."""
     folder = os.environ.get("ORDINATE_BENCH_RESULTS")
     if folder:
-        (Path(folder) / f"{name}.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+        write_text(Path(folder) / f"{name}.json", json.dumps(found, indent=1))
 
 
-def told(found: Rows) -> None:
-    """Print the rows that are wrong, and how many there are."""
+def told(found: Rows) -> int:
+    """Print the rows that are wrong, and how many there are; returns the number of jobs whose process ended early."""
     wrong = [row for row in found if row["reason"] is not None]
     for row in wrong:
         print(json.dumps(row))
     print(f"{len(found)} forms, {len(wrong)} wrong")
+    return sum("status" in row for row in found)

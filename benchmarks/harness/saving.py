@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.harness.device import Device
+from ordinate.core.atomic_files import write_text
 from ordinate.study.manifest import code_digest, machine
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -28,7 +29,8 @@ def save_on(device: Device, name: str, results: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     about = {"machine": machine(), "device": device.title, "torch": torch.__version__, "cuda": torch.version.cuda}
     about |= {"code": code_digest(), "results": results}
-    path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    # a machine that is taken back here leaves a complete file
+    write_text(path, json.dumps(about, indent=1) + "\n")
     return path
 
 

@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -85,7 +87,8 @@ def test_without_time_nothing_is_begun(script, tmp_path, capsys):
 def test_forms_whose_process_ends_early_are_told():
     script, options = loaded("gpu_proofs").__file__, ["--device", "cpu", "--quick"]
     (row,) = loaded("jobs").run(script, [["float32", "16", "no geometry", "others"]], options, "proofs-all")
-    assert row == {"job": "float32 16 no geometry others", "reason": "its process ended with exit status 1"}
+    job = "float32 16 no geometry others"
+    assert row == {"job": job, "reason": "its process ended with exit status 1", "status": 1}
 
 
 def run_dev(*arguments):
@@ -110,7 +113,7 @@ def test_a_device_that_is_not_there_is_a_clear_error(verb):
 def test_the_development_script_runs_with_the_packages_that_are_here(tmp_path):
     done = run_dev("gpu", "--dry-run", "--out", str(tmp_path), "about")
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "about.log").read_text())["devices"] == []
+    assert json.loads((tmp_path / "rehearsal" / "about.log").read_text())["devices"] == []
     done = run_dev("gpu", "--out", str(tmp_path), "about")
     assert done.returncode == 1
     assert "./dev gpu needs a GPU that torch.cuda finds; got none; add --dry-run" in done.stderr
@@ -119,12 +122,112 @@ def test_the_development_script_runs_with_the_packages_that_are_here(tmp_path):
 
 
 @pytest.mark.extended
-def test_the_dry_run_runs_every_part(tmp_path):
+def test_the_dry_run_runs_every_part(script, tmp_path):
     done = run_dev("gpu", "--dry-run", "--out", str(tmp_path))
-    ends = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json") if "_" not in path.stem}
-    failed = [name for name, row in ends.items() if isinstance(row, dict) and row.get("code")]
-    logs = {name: (tmp_path / f"{name}.log").read_text()[-1500:] for name in failed}
+    out = tmp_path / "rehearsal"
+    ends = {part.name: json.loads((out / f"{part.name}.json").read_text()) for part in script.parts()}
+    failed = [name for name, row in ends.items() if row["code"]]
+    logs = {name: (out / f"{name}.log").read_text()[-1500:] for name in failed}
     assert done.returncode == 0, (done.stdout, logs)
-    assert list(tmp_path.glob("attention-rehearsal_*.json"))
-    assert list(tmp_path.glob("decoder-rehearsal_*.json"))
-    assert (tmp_path / "study" / "report.html").is_file()
+    for name in ("attention-rehearsal_*.json", "decoder-rehearsal_*.json", "study-*/report.html"):
+        assert list(out.glob(name)), name
+    for name in ("proofs-all", "models-all"):
+        rows = json.loads((out / f"{name}.json").read_text())
+        assert len(rows) > 4
+        assert not [row for row in rows if row["reason"] is not None]
+
+
+def test_what_a_part_printed_last_is_told(script, tmp_path, capsys):
+    assert script.done_or_run(script.Part("one", 1, [], say("9 forms, 2 wrong\n")), tmp_path, 60.0, dry=True)
+    assert " s: 9 forms, 2 wrong\n" in capsys.readouterr().out
+    script.done_or_run(script.Part("none", 1, [], ["-c", "pass"]), tmp_path, 60.0, dry=True)
+    assert " s: it printed nothing\n" in capsys.readouterr().out
+
+
+STOPPED = """
+import runpy, sys
+
+script = runpy.run_path(sys.argv[1])
+program = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+own = script["main"].__globals__
+own["parts"] = lambda: [script["Part"]("long", 1, [], ["-c", program])]
+sys.argv = ["gpu", "--dry-run", "--out", sys.argv[2]]
+sys.exit(script["main"]())
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_part_that_runs(number, script, tmp_path):
+    command = [sys.executable, "-c", STOPPED, script.__file__, str(tmp_path)]
+    made, log = subprocess.Popen(command, stderr=subprocess.PIPE, text=True), tmp_path / "rehearsal" / "long.log"
+    waited(lambda: log.is_file() and log.read_text().endswith("\n"))
+    made.send_signal(number)
+    _, said = made.communicate(timeout=60)
+    assert made.returncode == 1
+    name = number.name
+    assert said == f"./dev gpu was stopped by {name}; the same command runs the parts that are not done\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.read_text().split()[0]), 0)
+    assert not (tmp_path / "rehearsal" / "long.json").exists()
+
+
+def waited(holds):
+    """Wait until a condition holds."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+JOB = """
+import json, sys, time
+name = sys.argv[-1]
+if name == "slow":
+    time.sleep(60)
+if name == "bad":
+    sys.exit(3)
+print(json.dumps([{"job": name, "reason": None if name == "good" else "another sum"}]))
+"""
+JOBS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import jobs
+jobs.run(sys.argv[2], [[name] for name in sys.argv[3:]], [], "rows")
+"""
+
+
+def test_jobs_are_saved_and_told_also_one_whose_process_ends_early(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ORDINATE_BENCH_RESULTS", str(tmp_path))
+    jobs, job = loaded("jobs"), tmp_path / "job.py"
+    job.write_text(JOB)
+    for names, early, last in ((("good", "wrong"), 0, "2 forms, 1 wrong"), (("good", "bad"), 1, "2 forms, 1 wrong")):
+        found = jobs.run(str(job), [[name] for name in names], [], "rows")
+        assert {row["job"] for row in found} == set(names)
+        assert json.loads((tmp_path / "rows.json").read_text()) == found
+        assert jobs.told(found) == early
+        assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_jobs_that_are_done_when_others_are_stopped_are_saved(tmp_path):
+    job, rows = tmp_path / "job.py", tmp_path / "rows.json"
+    job.write_text(JOB)
+    command = [sys.executable, "-c", JOBS, str(ROOT / ".ci"), str(job), "slow", "good", "slow"]
+    environment = os.environ | {"ORDINATE_BENCH_RESULTS": str(tmp_path)}
+    # a session of its own, all of which gets the signal, as that of a part does
+    made = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    waited(rows.is_file)
+    os.killpg(made.pid, signal.SIGINT)
+    _, said = made.communicate(timeout=60)
+    assert made.returncode == 1
+    assert said.splitlines()[-1] == "stopped after 1 of 3 jobs"
+    assert json.loads(rows.read_text()) == [{"job": "good", "reason": None}]
+
+
+def test_what_jobs_find_is_not_replaced_by_how_their_part_ended(script):
+    names = {part.name for part in script.parts()}
+    for part in ("proofs", "models"):
+        text = (ROOT / ".ci" / f"gpu_{part}.py").read_text(encoding="utf-8")
+        (file,) = re.findall(r'run\(__file__, .*"([\w-]+)"\)', text)
+        assert file not in names
