@@ -167,9 +167,9 @@ def interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line that a part has printed."""
+    """Return the last line with a letter or digit that a part has printed."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip()[:160] for line in reversed(lines) if line.strip()), "it printed nothing")
+    return next((line.strip()[:160] for line in reversed(lines) if any(map(str.isalnum, line))), "it printed nothing")
 
 
 def digest() -> str:

@@ -165,7 +165,7 @@ CURVED_TILES: dict[str, dict[int, dict[int, Tiles]]] = {
     },
     "cdna": {
         2: {
-            64: CDNA[64]._replace(forward=Tile(64, 32, 8, 1), queries=Tile(32, 32, 8, 1)),
+            64: CDNA[64]._replace(forward=Tile(64, 32, 8, 1), queries=Tile(32, 16, 8, 1)),
             128: CDNA[128]._replace(queries=Tile(32, 16, 8, 1)),
         },
         4: {
