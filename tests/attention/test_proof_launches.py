@@ -43,7 +43,8 @@ def drawn_scheme(draw, heads, width):
         return T5(heads=heads, buckets=draw.choice([8, 32]), max_distance=draw.choice([17, 30, 64, 100, 128, 200]))
 
     def alibi():
-        return Alibi(heads=heads, direction=draw.choice(["past", "both"]), trainable=draw.random() < 0.5)
+        direction = draw.choice(["both", "signed", "separate"])
+        return Alibi(heads=heads, direction=direction, trainable=direction == "separate" or draw.random() < 0.5)
 
     outside = draw.choice(["error", "clamp"])
     kinds = (
@@ -51,7 +52,7 @@ def drawn_scheme(draw, heads, width):
         t5,
         lambda: Sum(Rope(head_width=width), t5()),
         lambda: Alibi(heads=heads) if draw.random() < 0.3 else alibi(),
-        lambda: Kerple(heads=heads, form=draw.choice(["logarithmic", "power"])),
+        lambda: Kerple(heads=heads, form=draw.choice(["log", "power", "log_power"])),
         lambda: Fire(heads=heads),
         lambda: Toeplitz(heads=heads, max_length=draw.choice([8, 1000, 3000]), out_of_range=outside),
         lambda: Shaw(head_width=width, past=draw.choice([3, 16, 64, 100]), values=draw.random() < 0.5),
