@@ -109,7 +109,7 @@ def done_or_run(part: Part, out: Path, left: float, *, dry: bool) -> bool:
     if left <= 0:
         print(f"{part.name}: no time left", flush=True)
         return False
-    print(f"{part.name}: at most {min(60 * part.minutes, left) / 60:.0f} minutes", flush=True)
+    print(f"{part.name}: at most {min(60 * part.minutes, left) / 60:.3g} minutes", flush=True)
     row = run(part, out, min(60 * part.minutes, left), dry=dry)
     text = json.dumps({"facts": facts, **row}, indent=1)
     beside = state.with_suffix(".new")

@@ -110,6 +110,8 @@ def test_the_declared_form_of_a_bias_is_not_copied_from_the_host_again(name):
         lambda x: x * x.new_tensor([2.0, 3.0]),
         lambda x: torch.repeat_interleave(x, (x > 0).long()),
         lambda x: if_true(x),
+        # in an operator of ours
+        lambda x: read_inside(x),
     ],
 )
 def test_the_guard_notices_what_waits(waits):
@@ -124,6 +126,11 @@ def test_what_a_mask_writes_once_or_a_tensor_where_it_is_does_not_wait():
         x[torch.zeros(1, dtype=torch.long)] = x[1:].clone()
         assert x.to(x.device) is x.to(torch.float32)
     assert x.tolist() == [5.0, 5.0]
+
+
+@torch.library.custom_op("ordinate::read_in_a_test", mutates_args=())
+def read_inside(x: torch.Tensor) -> torch.Tensor:
+    return x + x.sum().item()
 
 
 def if_true(x):

@@ -79,7 +79,7 @@ class SequenceShard(Geometry):
             f"got {queries} tokens",
             remedy,
         )
-        index = torch.cat(_chunks(queries, rank, world, whole.is_causal, whole.q_pos.device))
+        index = _indices(whole, rank, world, whole.q_pos.device)
         pos = whole.q_pos[:, index]
         document = None if whole.q_document is None else whole.q_document[:, index]
         return cls(
@@ -99,14 +99,14 @@ class SequenceShard(Geometry):
     @property
     def chunks(self) -> list[slice]:
         """Chunks of this process, as slices of the sequence."""
-        chunks = _chunks(self.sequence.shape[0], self.rank, self.world, self.sequence.is_causal, torch.device("cpu"))
-        return [slice(int(chunk[0]), int(chunk[-1]) + 1) for chunk in chunks if len(chunk)]
+        chunks = _chunks(self.sequence, self.rank, self.world)
+        return [chunk for chunk in chunks if chunk.start < chunk.stop]
 
     @property
     def token_indices(self) -> Int[Tensor, " own"]:
         """Indices of this process's tokens in the sequence."""
         whole = self.sequence
-        return torch.cat(_chunks(whole.shape[0], self.rank, self.world, whole.is_causal, whole.q_pos.device))
+        return _indices(whole, self.rank, self.world, whole.q_pos.device)
 
     def select_tokens(self, x: Shaped[Tensor, "*axes"], dim: int = 1) -> Shaped[Tensor, "*own"]:
         """Select this process's tokens of a full tensor, along the token axis."""
@@ -119,10 +119,7 @@ class SequenceShard(Geometry):
         """
         parts = [x] if self.world == 1 else list(_Gather.apply(x, self.rank, self.world, self.group))
         whole = self.sequence
-        indices = [
-            torch.cat(_chunks(whole.shape[0], rank, self.world, whole.is_causal, x.device))
-            for rank in range(self.world)
-        ]
+        indices = [_indices(whole, rank, self.world, x.device) for rank in range(self.world)]
         return torch.cat(parts, dim).index_select(dim, torch.cat(indices).argsort())
 
     @property
@@ -191,14 +188,16 @@ class _ReduceScatter(torch.autograd.Function):
         return None, None, None, *_Gather.apply(grad_outputs[0], ctx.rank, ctx.world, ctx.group)
 
 
-def _chunks(tokens: int, rank: int, world: int, mirrored: bool, device: torch.device) -> list[Int[Tensor, " chunk"]]:
-    """Indices of a process's tokens: one chunk, or two that mirror each other."""
-    if not mirrored:
-        size = tokens // world
-        return [torch.arange(rank * size, (rank + 1) * size, device=device)]
-    size = tokens // (2 * world)
-    chunks = rank, 2 * world - 1 - rank
-    return [torch.arange(chunk * size, (chunk + 1) * size, device=device) for chunk in chunks]
+def _chunks(whole: Geometry, rank: int, world: int) -> list[slice]:
+    """A process's tokens: one chunk, or two that mirror each other."""
+    size = whole.shape[0] // (2 * world if whole.is_causal else world)
+    chunks = (rank, 2 * world - 1 - rank) if whole.is_causal else (rank,)
+    return [slice(chunk * size, (chunk + 1) * size) for chunk in chunks]
+
+
+def _indices(whole: Geometry, rank: int, world: int, device: torch.device) -> Int[Tensor, " own"]:
+    """Indices of a process's tokens."""
+    return torch.cat([torch.arange(part.start, part.stop, device=device) for part in _chunks(whole, rank, world)])
 
 
 def with_window(shard: SequenceShard) -> Geometry:

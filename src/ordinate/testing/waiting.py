@@ -29,6 +29,8 @@ READING = frozenset(
         "aten::bincount",
     }
 )
+# namespace of our operators
+OWN = "ordinate"
 # operators that count what a mask chooses
 CHOOSING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 # the same, where what is written is a tensor
@@ -57,7 +59,7 @@ def no_waiting(kind: str = "cuda") -> Iterator[None]:
 
     It runs on tensors of any device: on CPU tensors everything is chosen as it is on a GPU (`as_if_on`). Constants
     that are held from the first use on (`core.devices.numbers_beside`) count where they are made: compute once
-    before.
+    before. Operators of Ordinate are looked into.
 
     Args:
         kind: the kind of device whose rules apply.
@@ -73,6 +75,10 @@ def no_waiting(kind: str = "cuda") -> Iterator[None]:
 
 class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == OWN:
+            # what is computed within an operator of ours, whose own call would come here again
+            with self, _Methods():
+                return func.redispatch(_keys_of(args), *args, **(kwargs or {}))
         name = func._schema.name
         indices = args[1:2] if name in CHOOSING else ()
         # a Python number, which comes here without axes, is written without counting what a mask chooses
@@ -94,6 +100,12 @@ class _Methods(TorchFunctionMode):
             called = getattr(func, "__name__", str(func))
             raise AssertionError(f"{called} waits for a GPU; decide by metadata, or use core.devices.numbers_beside")
         return func(*args, **(kwargs or {}))
+
+
+def _keys_of(args: Any) -> torch._C.DispatchKeySet:
+    """Return the kernels of the device that an operator's tensors are on."""
+    kind = next(x.device.type for x in tree_leaves(args) if isinstance(x, Tensor))
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, kind.upper()))
 
 
 def _has_mask(indices: Any) -> bool:
