@@ -142,3 +142,10 @@ def test_options_that_make_no_sense_are_refused(options, message):
 def test_sizes_of_its_own_keep_the_contract():
     broken = [f"{one.name}: {one.message}" for one in check_scheme(Swin, rows=70, columns=70) if one.message]
     assert not broken, "\n".join(broken)
+
+
+def test_positions_of_two_axes_have_no_table_by_offset_in_memory():
+    pos = Geometry.grid(3, 4).q_pos
+    at = Swin(heads=2, rows=3, columns=4).at(Geometry(pos, pos, consecutive=True))
+    assert at.offset_table is None
+    assert at.bias.shape == (1, 2, 12, 12)

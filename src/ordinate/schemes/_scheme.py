@@ -378,9 +378,9 @@ class Placed:
 
     def _offset_table(self) -> Float[Tensor, "#h offsets"] | None:
         where, (queries, keys) = self.where, self.where.shape
-        if not (where.consecutive and depends_on_offsets(self.scheme)) or "bias" not in self.scheme.hooks:
-            return None
-        bias = self._bias_at(offset_geometry(where, 0, queries + keys - 1))
+        by_offset = where.consecutive and where.q_pos.shape[-1] == 1 and depends_on_offsets(self.scheme)
+        used = by_offset and "bias" in self.scheme.hooks
+        bias = self._bias_at(offset_geometry(where, 0, queries + keys - 1)) if used else None
         return None if bias is None else bias[0, :, 0]
 
     def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
