@@ -17,7 +17,7 @@ from ordinate.attention import ScoreOptions
 from ordinate.attention._attend import BACKENDS
 from ordinate.attention.backends import offset_bias, row_blocks
 from ordinate.ops import sdpa
-from ordinate.schemes import T5, Alibi, NoPosition
+from ordinate.schemes import T5, Alibi, NoPosition, TransformerXl
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
@@ -225,6 +225,14 @@ def test_autocast_keeps_the_bias_of_alibi_in_float32():
     assert all(head[-1].unique().numel() == 2048 for head in mask[0])
 
 
+def test_under_autocast_what_is_explained_is_the_call_of_inputs_that_are_cast():
+    where, scheme = Geometry.causal(512), TransformerXl(heads=4, head_width=8, width=64)
+    inputs = [x.detach() for x in random_qkv(where, batch=1, dtype=torch.bfloat16)]
+    plain = explain(*inputs, scheme.at(where), backend="relative_vectors")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert explain(*(x.float() for x in inputs), scheme.at(where), backend="relative_vectors") == plain
+
+
 @settings(max_examples=30)
 @given(st.integers(-50, 50), st.integers(1, 6))
 def test_adding_to_all_scores_of_a_row_changes_nothing(shift, tokens):
@@ -269,7 +277,7 @@ def test_it_compiles_into_one_graph():
     program = """
 import torch
 from ordinate import Geometry, attend
-from ordinate.schemes import T5, Alibi, NoPosition
+from ordinate.schemes import T5, Alibi, NoPosition, TransformerXl
 
 for scheme in (NoPosition(), Alibi(heads=2), T5(heads=2)):
     for where in (Geometry.causal(7), Geometry.causal(3, cached=4), Geometry.causal(7, window=3)):

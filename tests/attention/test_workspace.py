@@ -254,6 +254,60 @@ def test_the_workspace_of_the_native_backend_is_resident_memory(keys, dtype, mon
     need_close(*map(int, done.stdout.split()))
 
 
+# in a process of its own, too; blocks of memory that are freed are returned to the system
+VECTORS = """
+import ctypes, sys, torch
+from pathlib import Path
+from ordinate import Geometry, attend_encoded, explain
+from ordinate.schemes import Deberta, Shaw, TransformerXl
+
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+HEADS = {"heads": 8, "head_width": 64, "width": 256}
+MAKE = {
+    "shaw": lambda: Shaw(head_width=64),
+    "transformer_xl": lambda: TransformerXl(**HEADS),
+    "deberta": lambda: Deberta(**HEADS),
+}
+scheme, options = MAKE[sys.argv[1]](), {"backend": "relative_vectors", "scale": 0.125}
+torch.set_num_threads(int(sys.argv[3]))
+tokens = int(sys.argv[2])
+at = scheme.at(Geometry.causal(tokens))
+q, k, v = torch.randn(3, 1, 8, tokens, 64).unbind()
+with torch.no_grad():
+    encoded = at.encode(q, k)
+    # oneDNN keeps what it compiles for each size of a product
+    attend_encoded(encoded, v, at, **options)
+    ctypes.CDLL(None).malloc_trim(0)
+    before = status("VmRSS")
+    # the highest resident set from here on
+    Path("/proc/self/clear_refs").write_text("5")
+    out = attend_encoded(encoded, v, at, **options)
+    peak = status("VmHWM")
+    told = explain(q, k, v, at, **options)
+assert told.way.startswith("the C++ kernel"), told.way
+print(told.workspace_bytes, peak - before - out.numel() * 4)
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("tokens", ["4096", "8192"])
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
+def test_the_workspace_of_vectors_by_offset_is_resident_memory(name, tokens, threads, monkeypatch):
+    monkeypatch.delenv("ORDINATE_NATIVE")
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
+    if build.unavailable_reason("attention"):
+        pytest.skip("needs a C++ compiler")
+    done = subprocess.run(
+        [sys.executable, "-c", VECTORS, name, tokens, threads], capture_output=True, text=True, check=True
+    )
+    need_close(*map(int, done.stdout.split()))
+
+
 def test_a_computation_with_another_number_of_steps_is_judged_by_its_peaks():
     q = torch.zeros(1, 1, 4, 1)
     call = AttentionCall(q, q, q, NoPosition().at(causal(4)), 1.0, 0.0, ScoreOptions())

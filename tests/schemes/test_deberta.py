@@ -108,6 +108,18 @@ def test_golden_buckets():
     assert signed_log_buckets(torch.tensor(offsets), buckets=256, max_distance=512).tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(None, 7), (2, 5), (3, 9), (4, 4), (5, 8), (6, 12), (7, 30), (9, 6), (256, 512)]
+)
+def test_all_offsets_from_the_reach_on_share_a_row_on_either_side(buckets, max_distance):
+    scheme = made(buckets=buckets, max_distance=max_distance)
+    offsets = torch.arange(-3000, 3001)
+    rows, _ = scheme._rows(Geometry(offsets[None, -1:, None] * 0, offsets[None, :, None]))
+    reach = scheme.relative_vectors(Geometry.causal(1)).reach
+    for far in (offsets >= reach, offsets <= -reach):
+        assert len(rows[0, 0, far].unique()) == 1
+
+
 @pytest.mark.parametrize(("buckets", "max_distance"), [(256, 512), (32, 128), (4, 4), (6, 100)])
 def test_buckets_grow_with_the_offset_and_change_sign_with_it(buckets, max_distance):
     offsets = torch.arange(-5000, 5001)

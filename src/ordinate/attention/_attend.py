@@ -149,8 +149,8 @@ def attend_with_lse(
         "got score_options.normaliser",
         "leave score_options.normaliser out",
     )
-    name, _ = _choose(call, backend)
-    with without_autocast(q):
+    with without_autocast(call.q):
+        name, _ = _choose(call, backend)
         return BACKENDS[name].run_with_lse(call)
 
 
@@ -222,15 +222,16 @@ def explain(
 ) -> Explanation:
     """Return which backend `attend` uses for the same arguments, why not those before it, and what it costs."""
     call = _call(q, k, v, at, scale, dropout, score_options)
-    name, unsupported = _choose(call, backend)
-    chosen = BACKENDS[name]
-    return Explanation(name, unsupported, chosen.workspace_bytes(call), call.flops, chosen.way(call))
+    with without_autocast(call.q):
+        name, unsupported = _choose(call, backend)
+        chosen = BACKENDS[name]
+        return Explanation(name, unsupported, chosen.workspace_bytes(call), call.flops, chosen.way(call))
 
 
 def _run(call: AttentionCall, backend: str | None) -> Outputs:
-    name, _ = _choose(call, backend)
-    # the inputs are cast as autocast asks; inside the backend it would only round the bias
+    # the inputs are cast as autocast asks; from here on it would only round the bias
     with without_autocast(call.q):
+        name, _ = _choose(call, backend)
         return BACKENDS[name].run(call)
 
 

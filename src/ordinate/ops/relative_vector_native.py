@@ -28,7 +28,7 @@ from ordinate.ops.offset_vectors import OffsetVectors, weights_by_offset
 from ordinate.ops.relative_vector_attention import VectorEngine, VectorInputs, VectorOptions, extent
 from ordinate.ops.skew import skewed_pairs, sums_by_head
 from ordinate.ops.vector_ranges import OffsetRange, OffsetSplit, split_at_reach
-from ordinate.ops.vector_runs import Results, Run, joined, masked_part, span_of
+from ordinate.ops.vector_runs import Kernel, Results, Run, joined, masked_part, span_of
 
 
 def split_of(setting: VectorOptions) -> OffsetSplit:
@@ -36,13 +36,19 @@ def split_of(setting: VectorOptions) -> OffsetSplit:
     return split_at_reach(setting.where, setting.reach, relative_vector_attention.ROWS)
 
 
-def forward(inputs: VectorInputs, setting: VectorOptions) -> tuple[Outputs, Results]:
-    """Compute what `ordinate.ops.relative_vector_attention.forward` does, and keep the results in float32."""
+def forward(inputs: VectorInputs, setting: VectorOptions, kernel: Kernel | None = None) -> tuple[Outputs, Results]:
+    """Compute what `ordinate.ops.relative_vector_attention.forward` does, and keep the results in float32.
+
+    Args:
+        inputs: the tensors.
+        setting: the other arguments.
+        kernel: stands in for the kernel, to count memory; None: the kernel itself.
+    """
     q, v, split = inputs.q, inputs.v, split_of(setting)
     out = q.new_empty(*q.shape[:3], v.shape[3], dtype=torch.float32)
     whole = Results(out, out.new_empty(2, *q.shape[:3]))
     for row, heads in _parts(q):
-        _Heads(inputs, setting, row, heads).attend(split, whole.of_heads(row, heads))
+        _Heads(inputs, setting, row, heads).attend(split, whole.of_heads(row, heads), kernel)
     return out.to(q.dtype), whole
 
 
@@ -120,18 +126,18 @@ class _Heads:
         own = self.table[:, self.low : self.low + inputs.table.shape[1]]
         own[:] = inputs.table[heads, : own.shape[1]]
 
-    def attend(self, split: OffsetSplit, results: Results) -> None:
+    def attend(self, split: OffsetSplit, results: Results, kernel: Kernel | None) -> None:
         """Compute outputs and softmax sums of all queries, into `results`."""
-        far = [self._run(offsets, self._all).forward() for offsets in split.far]
+        far = [self._run(offsets, self._all).forward(kernel=kernel) for offsets in split.far]
         for cut in split.blocks:
-            near = self._near(split.near, cut)
+            near = self._near(split.near, cut, kernel)
             results.of_rows(cut.rows).copy_(joined([near, *(one.of_rows(cut.rows) for one in far)]))
 
-    def _near(self, offsets: OffsetRange, cut: QueryBlock) -> Results:
+    def _near(self, offsets: OffsetRange, cut: QueryBlock, kernel: Kernel | None) -> Results:
         """Compute a block: a function, so that its bias is not held while that of the next is made."""
         run, vectors = self._run(offsets, cut), self._vectors(offsets, cut)
         weights = None if vectors.carried is None else self.q.new_zeros(*run.q.shape[:3], run.k.shape[2])
-        made = run.forward(weights)
+        made = run.forward(weights, kernel)
         if vectors.carried is not None and weights is not None:
             made.out.add_(sums_by_head(weights_by_offset(weights)[0], vectors.carried))
         return made

@@ -1,6 +1,6 @@
 """Runs of the C++ attention kernel, each of which computes some of the pairs of a softmax, and their sum."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -14,6 +14,9 @@ from ordinate.ops.blocks import QueryBlock
 from ordinate.ops.decay_cutoff import KeyRanges
 from ordinate.ops.native import attention
 from ordinate.ops.vector_ranges import OffsetRange
+
+# arguments and results of `ordinate.ops.native.attention.forward`
+Kernel = Callable[..., tuple[Outputs, attention.Softmax, attention.RoundingErrors | None]]
 
 
 class Results(NamedTuple):
@@ -68,10 +71,15 @@ class Run(NamedTuple):
     span: KeyRanges
     scoring: attention.Scoring
 
-    def forward(self, weights: Weights | None = None) -> Results:
-        """Run it; `weights`, of zeros, receives the weights."""
-        scoring = self.scoring._replace(weights=weights)
-        return Results(*attention.forward(*self[:4], self.where, scoring, self.span, False)[:2])
+    def forward(self, weights: Weights | None = None, kernel: Kernel | None = None) -> Results:
+        """Run it.
+
+        Args:
+            weights: zeros that receive the weights; None: they are not needed.
+            kernel: stands in for the kernel; None: the kernel itself.
+        """
+        scoring, run = self.scoring._replace(weights=weights), attention.forward if kernel is None else kernel
+        return Results(*run(*self[:4], self.where, scoring, self.span, False)[:2])
 
     def backward(
         self, upstream: tuple[Outputs, Weights | None], whole: Results, learned: tuple[bool, Bias | None]

@@ -157,8 +157,16 @@ class Deberta(Scheme):
 
     @property
     def _reach(self) -> float:
-        """Offset from which on all have one row."""
-        return math.inf if self.unordered else self.max_distance
+        """Offset from which on all have one row, on either side.
+
+        An odd number of buckets, 2M + 1, has one more row for future keys: from bucket 2M + 1 on.
+        """
+        if self.unordered:
+            return math.inf
+        single = 0 if self.buckets is None else self.buckets // 2
+        if single < 2 or self.buckets == 2 * single:
+            return self.max_distance
+        return math.ceil(single * ((self.max_distance - 1) / single) ** (single / (single - 1))) + 1
 
     def _vectors(self, project: nn.Module | Projection, dtype: torch.dtype) -> Float[Tensor, "h rows d"]:
         wide = torch.promote_types(dtype, torch.float32)

@@ -31,6 +31,7 @@ CLIPPED = {
     "shaw of each head": lambda: Shaw(**SIZES, per_head=True, past=2, future=14),
     "deberta": lambda: Deberta(**SIZES, **BUCKETS),
     "deberta, keys": lambda: Deberta(**SIZES, **BUCKETS, terms="p2c"),
+    "deberta, odd": lambda: Deberta(**SIZES, **BUCKETS | {"buckets": 5}),
     "music": SCHEMES["music"],
     "transformer_xl, clamped": SCHEMES["transformer_xl, clamped"],
     "sum": lambda: Sum(

@@ -10,13 +10,13 @@ from torch import Tensor
 from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs
 from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.attention._native import kernel_buffers, unfit
-from ordinate.attention._workspace import run_workspace
+from ordinate.attention._workspace import peak_and_rest, run_workspace
 from ordinate.core.devices import on_cpu
-from ordinate.core.shapes import Outputs
-from ordinate.ops import relative
+from ordinate.core.shapes import Keys, Outputs, Queries, Values
+from ordinate.ops import relative, relative_vector_native
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.double_backward import Tensors, gradients
-from ordinate.ops.native import build
+from ordinate.ops.native import attention, build
 from ordinate.ops.offset_bias_attention import masked_table
 from ordinate.ops.relative_vector_attention import IN_PYTORCH, VectorEngine, VectorInputs, VectorOptions, extent
 from ordinate.ops.relative_vector_native import BY_KERNEL, split_of
@@ -92,35 +92,51 @@ class RelativeVectors(Backend):
         return f"the C++ kernel, {'pairs beyond the reach apart' if split_of(setting).far else 'all pairs in blocks'}"
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """What is held while some heads are computed, with the tables of all heads: it computes those."""
+        """What is held while tables are made, or while some heads are computed, with the tables of all heads."""
+        found: list[tuple[VectorInputs, VectorOptions]] = []
+        most, kept = peak_and_rest(lambda: found.append(_prepared(call)) or found, call.where.shape[0])
+        result = call.q.element_size() * math.prod(call.q.shape[:3]) * call.v.shape[3]
         with torch.no_grad():
-            inputs, setting = _prepared(call)
-            native = _not_native(call, inputs, setting) is None
-        del inputs
-        # of one sequence: two heads of one key head, or of two; of the kernel one for each thread
-        least = min(torch.get_num_threads(), call.q.shape[1]) if native else 2
-        asked = call.groups * -(-least // call.groups) if call.k.shape[1] > 1 else call.groups
-        rows, wide = call.q.shape[:2].numel() * call.q.shape[2], call.v.shape[3]
-        others = (rows - len(call.q[:1]) * asked * call.q.shape[2]) * wide
+            # the output does not exist yet while tables are made
+            return max(most - result, kept + _heads_bytes(call, *found[0]))
 
-        def some_heads() -> Outputs:
-            inputs, setting = _prepared(call)
-            tensors = (
-                x[:1, :size] for x, size in zip(inputs[:3], (asked, *2 * (asked // call.groups,)), strict=True)
-            )
-            tables = (None if x is None else x[:asked] for x in inputs[3:])
-            # the rest of the output, which is there from the first head on, of the kernel in float32
-            rest = call.q.new_empty(others, dtype=torch.float32 if native else None)
-            with torch.no_grad():
-                out, _ = (BY_KERNEL if native else IN_PYTORCH).forward(VectorInputs(*tensors, *tables), setting)
-            del rest
-            return out
 
-        held = run_workspace(some_heads, call.where.shape[0]) - others * call.q.element_size()
-        if not native:
-            return held
-        sums = 8 * (rows - asked * call.q.shape[2])
-        return held + sums + kernel_buffers(least, call.where.shape, (call.k.shape[3], wide), torch.float32)
+def _heads_bytes(call: AttentionCall, inputs: VectorInputs, setting: VectorOptions) -> int:
+    """Return what is held at most beside tables and output while heads are computed [bytes].
+
+    The C++ kernel, whose buffers PyTorch does not see, is replaced by a function that holds as much.
+    """
+    native = _not_native(call, inputs, setting) is None
+    # of one sequence: two heads of one key head, or of two; of the kernel one for each thread
+    least = min(torch.get_num_threads(), call.q.shape[1]) if native else 2
+    asked = call.groups * -(-least // call.groups) if call.k.shape[1] > 1 else call.groups
+    tensors = (x[:1, :size] for x, size in zip(inputs[:3], (asked, *2 * (asked // call.groups,)), strict=True))
+    part = VectorInputs(*tensors, *(None if x is None else x[:asked] for x in inputs[3:]))
+    rows, wide = math.prod(call.q.shape[:3]), call.v.shape[3]
+    others = rows - math.prod(part.q.shape[:3])
+
+    def some_heads() -> Outputs:
+        # the rest of the output, which is there from the first head on, of the kernel in float32
+        rest = call.q.new_empty(others * wide, dtype=torch.float32 if native else None)
+        out, _ = relative_vector_native.forward(part, setting, _hold) if native else IN_PYTORCH.forward(part, setting)
+        del rest
+        return out
+
+    held = run_workspace(some_heads, call.where.shape[0]) - others * wide * call.q.element_size()
+    if not native:
+        return held
+    # in the end the output is there in float32 and in the dtype of the inputs
+    copied = 0 if call.q.dtype == torch.float32 else 4 * rows * wide
+    return max(held + 8 * others, copied + 8 * rows)
+
+
+def _hold(q: Queries, k: Keys, v: Values, *_: Any) -> tuple[Outputs, attention.Softmax, None]:
+    """Hold what the C++ kernel holds, and return zeros of the shapes of its results."""
+    made = q.new_zeros(*q.shape[:3], v.shape[3]), q.new_zeros(2, *q.shape[:3]), None
+    sizes = (q.shape[2], k.shape[2]), (k.shape[3], v.shape[3])
+    # freed at once: it is counted
+    q.new_empty(kernel_buffers(math.prod(q.shape[:2]), *sizes, torch.float32), dtype=torch.uint8)
+    return made
 
 
 def _not_native(call: AttentionCall, inputs: VectorInputs, setting: VectorOptions) -> str | None:
