@@ -214,6 +214,7 @@ def test_a_gradient_by_the_sums_of_one_run_alone_is_detected(monkeypatch):
         assert_same(scheme, where, random_qkv(where, dtype=torch.float32))
 
 
+LARGE = "vectors are so large beside queries and keys that digits would be lost"
 NEAR = "most pairs have a vector of their own offset for the key or the value"
 
 
@@ -225,6 +226,7 @@ NEAR = "most pairs have a vector of their own offset for the key or the value"
         (lambda: Deberta(**SIZES, width=12, max_distance=300), torch.float32, None, NEAR),
         (lambda: Shaw(head_width=8, past=3), torch.float32, 1e-38, "scores may overflow float32"),
         (lambda: Shaw(head_width=8, past=3), torch.float32, 0.0, "scores may overflow float32"),
+        (lambda: made(CLIPPED["deberta"]()), torch.float32, 1e-3, LARGE),
     ],
 )
 @pytest.mark.usefixtures("split")
@@ -236,13 +238,38 @@ def test_other_calls_are_left_to_pytorch(make, type, scale, says):
 
 
 @pytest.mark.usefixtures("split")
+@pytest.mark.parametrize("scale", [3e-3, 0.03, -1e-4])
+def test_a_small_scale_costs_no_digits(scale):
+    where, scheme = Geometry.causal(300), made(CLIPPED["deberta"]())
+    inputs = [x.detach() for x in random_qkv(where, dtype=torch.float32)]
+    plain = attend(*inputs, scheme.at(where), backend="reference", scale=scale)
+    wide = deepcopy(scheme).double().at(where)
+    exact = attend(*(x.double() for x in inputs), wide, backend="reference", scale=scale)
+    assert_as_close(attend(*inputs, scheme.at(where), backend="relative_vectors", scale=scale), plain, exact)
+
+
+@pytest.mark.usefixtures("split")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e38])
 def test_vectors_out_of_range_are_left_to_pytorch(bad):
     where, scheme = Geometry.causal(300), made(CLIPPED["deberta"]())
     with torch.no_grad():
-        scheme.table[0] = bad
+        # of past keys
+        scheme.table[-1] = bad
     inputs = random_qkv(where, dtype=torch.float32)
     assert way(scheme, where, inputs) == "in plain PyTorch: scores may overflow float32"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("tokens", [100, 700])
+def test_vectors_of_offsets_that_no_query_sees_may_be_anything(tokens, bad):
+    where, scheme = Geometry.causal(tokens), made(Shaw(head_width=8, past=3, future=2, values=False))
+    inputs = random_qkv(where, dtype=torch.float32)
+    expected = results(scheme, where, inputs, "relative_vectors")
+    with torch.no_grad():
+        scheme.keys[:, 4:] = bad
+    found = results(scheme, where, inputs, "relative_vectors")
+    for name in ("output", "q", "k", "v"):
+        assert torch.equal(found[name], expected[name]), name
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs
@@ -30,6 +31,8 @@ MIN_KEY_PAIRS = 2**19
 # with fewer in a head the C++ kernel gains nothing: with a causal mask; without it, or with value vectors by offset;
 # with key vectors by offset
 MIN_NATIVE_PAIRS = 2**20, 2**21, 2**22
+# largest vector, divided by the scale, beside queries and keys: see `_keeps_digits`
+MAX_RATIO = 4.0
 CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
 
 
@@ -155,9 +158,27 @@ def _not_native(call: AttentionCall, inputs: VectorInputs, setting: VectorOption
         return reason
     # for values the kernel would return the weights of all pairs, in the backward pass again; with vectors for keys
     # most of the time is that of the products, and the kernel gains nothing
-    if (held or carried) and not split_of(setting).far:
+    apart = bool(split_of(setting).far)
+    if (held or carried) and not apart:
         return "most pairs have a vector of their own offset for the key or the value"
-    return unfit(call) or (None if _stays_in_range(call, inputs) else "scores may overflow float32")
+    reason = unfit(call) or (None if _stays_in_range(call, inputs) else "scores may overflow float32")
+    if reason is None and apart and not _keeps_digits(call, inputs):
+        return "vectors are so large beside queries and keys that digits would be lost"
+    return reason
+
+
+def _keeps_digits(call: AttentionCall, inputs: VectorInputs) -> bool:
+    """Whether (q + h / scale) . (k + a / scale) scale - h . a / scale is about as exact as the scores.
+
+    With vectors a and h for both queries and keys the last term cancels one of the product, which is larger than the
+    others where h / scale exceeds q and a / scale exceeds k; gradients of vectors lose digits where one of them does.
+    """
+    asked, held = inputs.query_vectors, inputs.key_vectors
+    if asked is None or held is None:
+        return True
+    q, k, _ = call.largest
+    most = MAX_RATIO * abs(call.scale)
+    return largest_entry(held) <= most * q and largest_entry(asked) <= most * k
 
 
 def _stays_in_range(call: AttentionCall, inputs: VectorInputs) -> bool:
@@ -183,15 +204,23 @@ def _prepared(
     made = vectors_of(call.at.scheme, offset_geometry(where, low, high)) or relative.RelativeVectors()
     table = masked_table(call.at.offset_table, where, heads, wide)
     # the skewed view reads one entry past the last, whose value is not used
+    hidden = torch.nn.functional.pad(table[0].isneginf(), (0, 1), value=True)[low:high]
     table = torch.nn.functional.pad(table, (0, 1))[:, low:high]
     table = table if made.bias is None else table + made.bias.to(wide)
     vectors = made.query_vectors, made.key_vectors, made.value_vectors
     for vector, columns in zip(vectors, (width, width, call.v.shape[3]), strict=True):
         if vector is not None:
             relative.check_table(vector, heads, columns)
-    laid = (None if x is None else x.to(wide).contiguous() for x in vectors)
+    laid = (None if x is None else _seen(x.to(wide).contiguous(), hidden) for x in vectors)
     inputs = VectorInputs(call.q, call.k, call.v, table, *laid)
     return inputs, VectorOptions(where, call.scale, made.reach)
+
+
+def _seen(vectors: relative.VectorPerOffset, hidden: Bool[Tensor, "offsets"]) -> relative.VectorPerOffset:
+    """Return the vectors, with zeros for hidden offsets if any number is NaN or infinite: -inf + NaN would be NaN."""
+    if vectors.shape[1] == 1 or math.isfinite(largest_entry(vectors)):
+        return vectors
+    return vectors.masked_fill(hidden[:, None], 0.0)
 
 
 class _Vectors(torch.autograd.Function):
