@@ -207,5 +207,6 @@ def _about(
     known = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     read = str(material) if isinstance(material, Exception) else material.source
     known |= {"trained_length": subject.trained_length, "dtype": str(facts.dtype).removeprefix("torch.")}
+    known |= {"special_tokens": len(facts.special_tokens)}
     known |= {name: list(known[name]) for name in ("grid", "image") if known[name]}
     return {"facts": known, "read": read, "command": command}
