@@ -160,7 +160,7 @@ def stop(process: subprocess.Popen[bytes]) -> int:
 
 
 def interrupted(number: int, frame: FrameType | None) -> None:
-    """End by a signal."""
+    """Handle a signal: exit with a message that says how to go on."""
     sys.exit(
         f"./dev gpu was stopped by {signal.Signals(number).name}; the same command runs the parts that are not done"
     )
