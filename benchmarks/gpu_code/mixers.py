@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_code.compiler import TOKENS, OnCode, code_of, compile_for, recorder
+from benchmarks.gpu_code.compiler import TOKENS, OnCode, code_of, compile_for, recorder, stand_for
 
 LAYOUTS = {False: "half", True: "interleaved"}
 
@@ -44,7 +44,7 @@ def compiled_scans(architecture: str, channels: int, on_code: OnCode) -> None:
     """
     from ordinate.ops.triton import scans
 
-    compile_for(architecture)
+    stand_for(architecture, scans)
     x = torch.zeros(1, TOKENS, 2, channels).transpose(1, 2)
     start, bonus = torch.zeros(1, 2, channels, channels), torch.zeros(2, channels)
     for mixer, logs, given in (("rwkv6", x, bonus), ("gla", x, None), ("retnet", x[..., :1], None)):

@@ -9,6 +9,7 @@ from ordinate.ops.triton.chunk_gradients import chunk_gradients
 from ordinate.ops.triton.chunk_states import pair_products, read_states, scan_states
 from ordinate.ops.triton.kernel import Strided, launch
 from ordinate.ops.triton.scan_outputs import CHUNK, empty_states
+from ordinate.ops.triton.tiles import device_class
 
 
 class Block(NamedTuple):
@@ -17,7 +18,7 @@ class Block(NamedTuple):
     Args:
         rows: most channels of keys at a time, a power of two.
         columns: most channels of values at a time, a power of two.
-        warps: of 32 threads.
+        warps: of 32 threads, on AMD's GPUs of 64.
     """
 
     rows: int
@@ -36,6 +37,8 @@ MAX_REGISTERS = 248
 SMALLEST = 16
 # larger blocks spill registers: products of float32 hold whole rows and columns of their operands
 SCAN, PAIRS, READ, GRADIENTS = Block(64, 64, 4), Block(64, 64, 4), Block(64, 32, 4), Block(32, 32, 8)
+# by compilation for AMD's MI300: with 8 warps there are too few registers for each thread
+GRADIENTS_OF_AMD = GRADIENTS._replace(warps=4)
 
 
 class Form(NamedTuple):
@@ -140,7 +143,8 @@ def backward(
     _scan((_strided(q), above, logs, _strided(gradients[1]), _strided(after), _strided(dstart)), given, back=True)
     dv = torch.empty_like(v, memory_format=torch.contiguous_format)
     _read((row, above, logs, _strided(after), _strided(products), _strided(dv)), given, back=True)
-    form = given.form(GRADIENTS, back=True)
+    block = GRADIENTS_OF_AMD if device_class(v.device) in ("cdna", "amd") else GRADIENTS
+    form = given.form(block, back=True)
     dq, dk = (v.new_empty(*v.shape[:3], form.width) for _ in range(2))
     blocks = -(-form.width // form.rows)
     dw = v.new_empty(rows, blocks, tokens, 1) if form.shared else torch.empty_like(dq)
@@ -149,7 +153,7 @@ def backward(
     inputs, between = (_strided(q), row, column, above), (_strided(states), _strided(after))
     arguments = inputs, logs, dbonus if bonus is None else bonus.contiguous(), between, made, given.sizes, form
     limit = {} if form.before else {"maxnreg": MAX_REGISTERS}
-    launch(chunk_gradients, (rows * chunks, blocks), arguments, GRADIENTS.options | limit)
+    launch(chunk_gradients, (rows * chunks, blocks), arguments, block.options | limit)
     dq, dk = (x.unflatten(1, (-1, groups)).sum(2) if groups > 1 else x for x in (dq, dk))
     if form.shared:
         dw = dw.sum(1).view(*w.shape)
