@@ -6,6 +6,7 @@ import pytest
 from ordinate.data.sentence_pair_sources import Docstrings, SentencePair, resolve_parallel_corpus
 from ordinate.data.sentence_pair_store import open_pairs, prepare_pairs
 from ordinate.data.tokenizers.bytes import Bytes
+from ordinate.data.tokenizers.published import Published
 
 
 @pytest.fixture
@@ -115,6 +116,29 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path):
         "1 hidden (.a.tsv), 1 no file of pairs by its name (notes.txt), "
         "1 pairs with an empty side, 1 pairs repeated, 1 pairs with equal sides"
     )
+
+
+def test_held_out_targets_have_no_unknown_tokens(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"<unk>": 0, "word": 1, "Wort": 2} | {str(number): 3 + number for number in range(60)}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    lines = [f"word {number}\tWort {'neu' if number % 3 == 0 else number}" for number in range(60)]
+    (tmp_path / "a.tsv").write_text("\n".join(lines))
+    corpus = resolve_parallel_corpus(str(tmp_path / "a.tsv"))
+    known, every = (
+        prepare_pairs(corpus, tmp_path / name, tokenizer, share=0.5, fitted=True)
+        for name, tokenizer in (("known", Published(inner=inner)), ("all", Bytes()))
+    )
+    targets = known.sequences("validation", "target")
+    lost = every.manifest["validation_pairs"] - known.manifest["validation_pairs"]
+    assert lost > 0
+    assert known.manifest["left_out"] == f"{lost} held-out pairs with unknown tokens in their targets"
+    assert 0 not in targets.tokens
+    assert len(targets) == known.manifest["validation_pairs"] > 0
+    # a model may be trained on them
+    assert known.manifest["train_pairs"] == every.manifest["train_pairs"]
+    assert 0 in known.sequences("train", "target").tokens
 
 
 def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path):

@@ -11,6 +11,7 @@ from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.data.token_store import open_store, prepare_tokens
 from ordinate.data.tokenizers.bpe import Bpe
 from ordinate.data.tokenizers.bytes import Bytes
+from ordinate.data.tokenizers.published import Published
 
 
 @pytest.fixture
@@ -174,3 +175,27 @@ def test_a_folder_with_other_files_is_left_alone(text, tmp_path):
     (out / ".manifest.json.abc").write_text("half")
     (out / "train.npy").write_text("half")
     assert make(text, out).manifest["files"] == 30
+
+
+def test_segments_with_unknown_tokens_are_not_evaluated(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "red": 1, "blue": 2}, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for number in range(40):
+        other = "grey" if number % 2 else "blue"
+        (folder / f"file{number}.txt").write_text(" ".join(["red", "blue"] * 5 + [other] + ["red"] * 10))
+    store = prepare_tokens(Files(path=folder), tmp_path / "out", Published(inner=inner), share=0.5, fitted=True)
+    assert 0 in store.validation
+    short = segments(store, 5, 100, bytes_known=True)
+    assert all(store.tokenizer.knows(one.tokens) for one in short)
+    # around the unknown token the rest of a document is evaluated
+    assert {one.name for one in short} == {span.name for span in store.documents("validation")}
+    long = {one.name for one in segments(store, 20, 100, bytes_known=True)}
+    assert long == {
+        span.name for span in store.documents("validation") if 0 not in store.validation[span.start : span.stop]
+    }
+    # as many as asked for, where so many are left
+    assert len(segments(store, 5, 3, bytes_known=True)) == 3
+    assert {one.name for one in segments(store, 20, 100)} == {one.name for one in short}

@@ -10,7 +10,7 @@ ONLY = "only one held-out document, {name}, has 65 tokens: no interval and no wi
 
 def said(plan, folder):
     told = []
-    prepare_text(plan, folder / "data", told.append)
+    prepare_text(plan, folder / "data", told.append, bytes_known=True)
     return [event.message for event in told]
 
 
@@ -41,4 +41,4 @@ def test_a_tuning_split_shorter_than_a_sequence_is_refused(text, tmp_path):
     plan = text([4] * 6).model_copy(update={"tune_lr": (0.001, 0.002), "eval_length_multiples": (1,)})
     message = "the tenth of the training text that tunes learning rates must have at least 17 tokens; .* has 16;"
     with pytest.raises(ValueError, match=message):
-        prepare_text(plan, tmp_path / "data", lambda event: None)
+        prepare_text(plan, tmp_path / "data", lambda event: None, bytes_known=True)

@@ -22,7 +22,7 @@ class Segment:
     tokens: NDArray[np.int64]
 
 
-def segments(store: TokenStore, length: int, limit: int) -> list[Segment]:
+def segments(store: TokenStore, length: int, limit: int, *, bytes_known: bool = False) -> list[Segment]:
     """Select at most `limit` held-out segments of `length` tokens, from as many different documents as possible.
 
     Takes one segment of each sufficiently long document, then a second of each, and so on; if there are more
@@ -33,23 +33,30 @@ def segments(store: TokenStore, length: int, limit: int) -> list[Segment]:
         store: the text.
         length: input tokens of each segment.
         limit: maximum number of segments.
+        bytes_known: leave out segments with the unknown token of a published tokenizer: how many bytes of the text
+            it replaced is unknown.
     """
-    tokens = store.validation
-    pieces = [piece for piece in store.documents("validation") if piece.stop - piece.start > length]
-    if len(pieces) > limit:
-        kept = np.linspace(0, len(pieces) - 1, limit).round().astype(int)
-        pieces = [pieces[index] for index in kept]
-    places = [_places(piece, length) for piece in pieces]
+    tokens, unknown = store.validation, store.tokenizer.unknown_token
+    counted = bytes_known and unknown is not None
+    lost = np.flatnonzero(tokens == unknown) if counted else np.zeros(0, np.int64)
+    found = [(piece.name, _places(piece, length, lost)) for piece in store.documents("validation")]
+    found = [(name, places) for name, places in found if places]
+    if len(found) > limit:
+        kept = np.linspace(0, len(found) - 1, limit).round().astype(int)
+        found = [found[index] for index in kept]
     starts = [
-        (piece.name, own[turn])
-        for turn in range(max(map(len, places), default=0))
-        for piece, own in zip(pieces, places, strict=True)
-        if turn < len(own)
+        (name, places[turn])
+        for turn in range(max((len(places) for _, places in found), default=0))
+        for name, places in found
+        if turn < len(places)
     ]
     return [Segment(name, np.asarray(tokens[start : start + length + 1], np.int64)) for name, start in starts[:limit]]
 
 
-def _places(piece: DocumentSpan, length: int) -> list[int]:
-    count = (piece.stop - piece.start - 1) // length
+def _places(piece: DocumentSpan, length: int, lost: NDArray[np.int64]) -> list[int]:
+    """Return where segments of a document begin, in random order; none has a token at the places `lost`."""
+    count = max(0, piece.stop - piece.start - 1) // length
     random = np.random.default_rng(derive_seed(piece.name))
-    return [piece.start + length * int(place) for place in random.permutation(count)]
+    begins = piece.start + length * random.permutation(count)
+    free = np.searchsorted(lost, begins) == np.searchsorted(lost, begins + length + 1)
+    return [int(begin) for begin in begins[free]]

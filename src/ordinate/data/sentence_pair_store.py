@@ -91,8 +91,9 @@ def prepare_pairs(
 ) -> PairStore:
     """Tokenise sentence pairs into this folder, unless that is done already.
 
-    Pairs with an empty side, duplicates, and pairs with identical sides are left out. The held-out split is chosen by
-    a hash of the source, so that all pairs with the same source are on the same side.
+    Pairs with an empty side, duplicates, and pairs with identical sides are left out, and held-out pairs whose
+    targets have the unknown token of a published tokenizer: bits per byte need the bytes of every token. The held-out
+    split is chosen by a hash of the source, so that all pairs with the same source are on the same side.
 
     Args:
         sentences: the pairs.
@@ -137,9 +138,10 @@ def _make(
         "with equal sides": len(unique) - len(pairs),
     }
     dropped = ", ".join(f"{count} pairs {why}" for why, count in unused.items() if count)
-    left_out = ", ".join(filter(None, (sentences.left_out.describe(), dropped)))
     held = {pair: derive_seed(pair.source) / 2**63 < share for pair in pairs}
     parts = {"train": [p for p in pairs if not held[p]], "validation": [p for p in pairs if held[p]]}
+    lost = _without_unknown(parts["validation"], tokenizer) if fitted else ""
+    left_out = ", ".join(filter(None, (sentences.left_out.describe(), dropped, lost)))
     need(
         all(parts.values()),
         "both the training and the held-out split need pairs",
@@ -163,6 +165,14 @@ def _make(
         "tokenizer": tokenizer.kind,
         "vocabulary": tokenizer.size,
     }
+
+
+def _without_unknown(pairs: list[SentencePair], tokenizer: Tokenizer) -> str:
+    """Remove pairs whose targets have unknown tokens, the bytes of which cannot be told; return what was removed."""
+    known = [pair for pair in pairs if tokenizer.knows(tokenizer.encode_plain(pair.target))]
+    count = len(pairs) - len(known)
+    pairs[:] = known
+    return f"{count} held-out pairs with unknown tokens in their targets" if count else ""
 
 
 def _write(folder: Path, split: str, pairs: list[SentencePair], tokenizer: Tokenizer) -> None:

@@ -69,6 +69,10 @@ class Tokenizer(ABC):
         """The token that stands for text without a token of its own; None: none."""
         return None
 
+    def knows(self, tokens: NDArray[np.integer[Any]]) -> bool:
+        """Whether none of these tokens is the unknown token, whose text, and so its bytes, cannot be told."""
+        return self.unknown_token is None or not bool((tokens == self.unknown_token).any())
+
     @property
     def special_tokens(self) -> Mapping[int, str]:
         """The special tokens by their ids, with the names that the tokenizer gives them: <s>, </s>, [CLS], <pad>."""

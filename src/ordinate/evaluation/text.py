@@ -29,7 +29,7 @@ MAX_PROMPT = 64
 
 def evaluate_text(model: Decoder, store: TokenStore, plan: EvaluationSettings) -> dict[str, Any]:
     """Evaluate on held-out text; returns `lengths`, `positions`, `order` and `samples`."""
-    text = held_out_text(store, plan)
+    text = held_out_text(store, plan, bytes_known=True)
     lengths, positions = _lengths(model, text, plan)
     trained = text.split_to(plan.length).head(plan.shuffle_samples)
     order = shuffle_curve(model, trained, plan.precision, torch.Generator().manual_seed(0))
@@ -41,14 +41,19 @@ def evaluate_text(model: Decoder, store: TokenStore, plan: EvaluationSettings) -
     }
 
 
-def held_out_text(store: TokenStore, plan: EvaluationSettings) -> EvaluationText:
+def held_out_text(store: TokenStore, plan: EvaluationSettings, *, bytes_known: bool = False) -> EvaluationText:
     """Return held-out sequences of the longest planned evaluation length for which there are documents.
+
+    Args:
+        store: the text.
+        plan: lengths, and how many sequences.
+        bytes_known: as in `ordinate.data.heldout_segments.segments`.
 
     Raises:
         ValueError: no held-out document is long enough for the shortest evaluation length.
     """
     for multiple in sorted(plan.eval_length_multiples, reverse=True):
-        found = segments(store, multiple * plan.length, plan.eval_samples)
+        found = segments(store, multiple * plan.length, plan.eval_samples, bytes_known=bytes_known)
         if found:
             names = sorted({segment.name for segment in found})
             return EvaluationText(

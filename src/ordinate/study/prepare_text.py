@@ -17,13 +17,14 @@ from ordinate.study.tuning_split import split_tokens
 BYTE_VOCABULARY = 256
 
 
-def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
+def prepare_text(plan: Plan, data: Path, on_progress: OnProgress, *, bytes_known: bool) -> TokenStore:
     """Tokenise the plan's text, unless the data folder already has it.
 
     Args:
         plan: the study's plan.
         data: folder of the prepared data.
         on_progress: receives, as message, which text is about to be read (stage reading).
+        bytes_known: whether the evaluation needs the bytes of every token, as bits per byte do.
 
     Raises:
         ValueError: the text is empty, unreadable, or shorter than one training sequence.
@@ -50,20 +51,22 @@ def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
         "give more text, or a smaller --length",
     )
     need(
-        bool(segments(store, min(plan.eval_length_multiples) * plan.length, 1)),
-        f"some held-out document must have at least {min(plan.eval_length_multiples) * plan.length + 1} tokens",
+        bool(segments(store, min(plan.eval_length_multiples) * plan.length, 1, bytes_known=bytes_known)),
+        f"some held-out document must have at least {min(plan.eval_length_multiples) * plan.length + 1} tokens in a "
+        f"row{', without the unknown token' if bytes_known and store.tokenizer.unknown_token is not None else ''}",
         f"no document of {plan.text} does",
         "give more or longer files, or a smaller --length",
     )
-    if only := _only_document(store, plan):
+    if only := _only_document(store, plan, bytes_known):
         on_progress(Progress(stage="reading", message=only))
     return store
 
 
-def _only_document(store: TokenStore, plan: Plan) -> str:
+def _only_document(store: TokenStore, plan: Plan, bytes_known: bool) -> str:
     """Say that the evaluation has a single document, on which no interval can be based; empty if it has more."""
     lengths = [times * plan.length for times in sorted(plan.eval_length_multiples, reverse=True)]
-    length, found = next((length, found) for length in lengths if (found := segments(store, length, 2)))
+    cut = ((length, segments(store, length, 2, bytes_known=bytes_known)) for length in lengths)
+    length, found = next((length, found) for length, found in cut if found)
     if len({segment.name for segment in found}) > 1:
         return ""
     return (

@@ -64,7 +64,7 @@ class Published(Tokenizer):
         marked = self._whole.encode("a").ids
         return marked[-1] if marked[-1:] != self.encode_plain("a")[-1:].tolist() else None
 
-    @property
+    @cached_property
     def unknown_token(self) -> int | None:
         """The unknown token of the tokenizer's model, by its name or its id."""
         model = self.state()["model"]

@@ -47,7 +47,7 @@ class MaskedTextSource(DataSource):
 
     def prepare(self, on_progress: OnProgress) -> None:
         """Tokenise the text."""
-        prepare_text(self.plan, self.data, on_progress)
+        prepare_text(self.plan, self.data, on_progress, bytes_known=False)
 
     @property
     def task(self) -> Masked:

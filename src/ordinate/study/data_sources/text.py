@@ -39,7 +39,7 @@ class TextSource(DataSource):
 
     def prepare(self, on_progress: OnProgress) -> None:
         """Tokenise the text."""
-        prepare_text(self.plan, self.data, on_progress)
+        prepare_text(self.plan, self.data, on_progress, bytes_known=True)
 
     @property
     def task(self) -> Task:
