@@ -154,7 +154,7 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ({"tensors": {GATE: torch.zeros(48, 32).long()}}, f"weights must be floating-point .*; {GATE} has int64"),
         (
             {"tensors": {GATE: torch.zeros(48, 32).to(torch.float8_e4m3fn)}},
-            f"weights must be floating-point numbers of 16 bits or more; {GATE} has float8_e4m3fn; load the original",
+            f"quantised weights need a quantization_config in config.json, .*; there is none for {GATE}, of F8_E4M3",
         ),
         (
             {"config": {"model_type": "lama"}},
@@ -164,7 +164,7 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ({"config": {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'; there are: gelu, "),
         (
             {"config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}},
-            r"must not be quantised; got quantised weights \(gptq, config.json\); load",
+            "quantised weights are read with a quant_method of .*, fp8, mxfp4; got 'gptq'; load the original",
         ),
         ({"config": {"mlp_bias": True}}, "missing model.layers.0.mlp.gate_proj.bias, "),
         ({"config": {"per_layer_config": {"0": {}}}}, "llama is supported with per_layer_config=None only; got"),

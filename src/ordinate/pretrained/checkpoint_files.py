@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,24 @@ def _object(path: Path) -> CheckpointConfig:
     return CheckpointConfig(found)
 
 
-class CheckpointTensors(Mapping[str, Tensor]):
+class SizedTensors(Mapping[str, Tensor]):
+    """Mapping from name to tensor that knows shapes without reading data."""
+
+    default_dtype: torch.dtype | None = None
+    """The dtype of a model of these tensors where none is asked for; None: theirs."""
+    activations: str = ""
+    """How activations are quantised where the checkpoint is meant to be run; "": not at all."""
+
+    @abstractmethod
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape without reading its data."""
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of all tensors, without reading their data."""
+        return [self.shape(name) for name in self]
+
+
+class CheckpointTensors(SizedTensors):
     """Lazy mapping from name to tensor over the safetensors files of a checkpoint, with names as of today.
 
     Args:
@@ -145,16 +163,15 @@ class CheckpointTensors(Mapping[str, Tensor]):
         return len(self._place)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return a tensor's shape without reading its data."""
         return tuple(self._place[name].get_slice(self._stored[name]).get_shape())
 
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of all tensors, without reading their data."""
-        return [tuple(held.get_slice(name).get_shape()) for held in self._held for name in held.keys()]  # noqa: SIM118
+    def dtype(self, name: str) -> str:
+        """Return a tensor's dtype, as named by safetensors: F32, BF16, F8_E4M3."""
+        return self._place[name].get_slice(self._stored[name]).get_dtype()
 
     def dtypes(self) -> set[str]:
-        """Return the dtypes of all tensors, as named by safetensors: F32, BF16, F8_E4M3."""
-        return {held.get_slice(name).get_dtype() for held in self._held for name in held.keys()}  # noqa: SIM118
+        """Return the dtypes of all tensors."""
+        return {self.dtype(name) for name in self}
 
     def _files(self) -> list[Path]:
         index, whole = self.folder / INDEX, self.folder / WEIGHTS

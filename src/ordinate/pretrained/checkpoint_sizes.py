@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ordinate.core.checks import need
-from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, need_weight_dtype
+from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, SizedTensors, need_weight_dtype
 
 # numbers of layers, each of which has a tensor at least
 LAYERS = frozenset(
@@ -34,12 +34,12 @@ SIZES = LAYERS | DIMENSIONS | RATIOS
 """Keys whose values are checked."""
 
 
-def check_sizes(config: Mapping[str, Any], tensors: CheckpointTensors) -> None:
+def check_sizes(config: Mapping[str, Any], tensors: SizedTensors) -> None:
     """Check that no size of a config.json exceeds what the tensors can have.
 
     Args:
         config: the contents of config.json, or the shape in it.
-        tensors: the tensors; only their shapes are read.
+        tensors: the tensors; only their shapes are read, those of packed weights as they are when they are unpacked.
 
     Raises:
         ValueError: a size that is no whole number, a ratio that is no number, one larger than the tensors allow, or a

@@ -30,7 +30,7 @@ from ordinate.pretrained.checkpoint_files import (
     GENERATION_CONFIG,
     WEIGHTS,
     CheckpointConfig,
-    CheckpointTensors,
+    SizedTensors,
     need_weight_dtype,
     read_config,
     read_generation_config,
@@ -39,6 +39,7 @@ from ordinate.pretrained.checkpoint_files import (
 )
 from ordinate.pretrained.checkpoint_sizes import SIZES, check_sizes
 from ordinate.pretrained.generation_settings import SETTINGS, with_generation_settings
+from ordinate.pretrained.quantised_tensors import open_tensors
 from ordinate.schemes._spec import SchemeSpec
 
 _FOLDER = "ordinate.pretrained.families"
@@ -62,12 +63,13 @@ def load(
     Args:
         source: a folder with config.json and model.safetensors (or shards and their index), or the name of a model on
             the Hugging Face Hub, which is then downloaded.
-        dtype: parameter dtype; None: that of the checkpoint (of several, the one that config.json names).
+        dtype: parameter dtype; None: that of the checkpoint (of several, the one that config.json names), and float32
+            for quantised weights, which are dequantised in float32 and then rounded to a narrower dtype.
         device: target device; None: the CPU.
 
     Raises:
-        ValueError: an unknown family, an unsupported setting, or a tensor that is missing, unexpected, of the wrong
-            shape, or not finite.
+        ValueError: an unknown family, an unsupported setting or format of quantised weights, or a tensor that is
+            missing, unexpected, of the wrong shape, or not finite.
     """
     folder = resolve_checkpoint(source)
     if read_config(folder).get("auto_map"):
@@ -80,17 +82,24 @@ def load(
     family, shape, tensors = _opened(folder)
     if family.warning:
         warnings.warn(f"{family.warning} ({folder / CONFIG})", stacklevel=2)
+    if tensors.activations:
+        told = "activations are not quantised: the model is computed with its dequantised weights"
+        warnings.warn(f"{told} ({tensors.activations}, {folder / CONFIG})", stacklevel=2)
     with torch.device("meta"), reading(folder / CONFIG):
         model: Model = cast(Callable[[Shape], Model], family.model_class)(shape)
-    state = _read(family, model, tensors)
+    dtype = tensors.default_dtype if dtype is None else dtype
+    state = _read(family, model, tensors, dtype)
     kinds = {tensor.dtype for name, tensor in state.items() if not name.endswith(family.wide)}
     if dtype is None and len(kinds) > 1:
         dtype = _common_dtype(read_config(folder), kinds)
-    if dtype is not None:
-        wide = torch.promote_types(dtype, torch.float32)
-        state = {name: x.to(wide if name.endswith(family.wide) else dtype) for name, x in state.items()}
+        state = {name: _converted(family, name, x, dtype) for name, x in state.items()}
     model.load_state_dict(state, assign=True)
     return cast(Decoder | Encoder | EncoderDecoder | VisionTransformer, model.to(device or "cpu").eval())
+
+
+def _converted(family: Family, name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a tensor of the state dict in the dtype of the model, or in 32 bits if the family keeps it there."""
+    return x.to(torch.promote_types(dtype, torch.float32) if name.endswith(family.wide) else dtype)
 
 
 def _common_dtype(config: Mapping[str, Any], kinds: set[torch.dtype]) -> torch.dtype:
@@ -120,26 +129,19 @@ def _need_published(folder: Path, config: Mapping[str, Any]) -> None:
     )
 
 
-def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
+def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
     given = read_config(folder)
     _need_published(folder, given)
     with reading(folder / CONFIG):
         family = family_for(given)
-    packed = given.get("quantization_config") or {}
-    how = packed.get("quant_method") if isinstance(packed, dict) else None
-    need(
-        not packed,
-        "weights must not be quantised",
-        f"got quantised weights ({how or 'quantization_config'}, config.json)",
-        "load the original checkpoint, or save it again after model.dequantize() in transformers",
-    )
     need(
         given.get("transformers_weights") is None,
         f"weights are read from {WEIGHTS}",
         f"config.json names another file (transformers_weights={shown(given.get('transformers_weights'))})",
         f"give that file the name {WEIGHTS}, and remove the key",
     )
-    tensors = CheckpointTensors(folder)
+    with reading(folder / CONFIG):
+        tensors = open_tensors(folder, given)
     # sizes that the family does not have are without effect
     known = {*family.defaults, *family.aliases} - family.optional_sizes
     check_sizes({name: value for name, value in given.items() if name in known or name not in SIZES}, tensors)
@@ -272,8 +274,8 @@ def family_of(model_type: str) -> Family:
     return catalog.load(_FOLDER, Family, name)()
 
 
-def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str, Tensor]:
-    """Return the state dict, converted from checkpoint tensors; each is validated before use."""
+def _read(family: Family, model: Model, tensors: SizedTensors, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    """Return the state dict, converted from checkpoint tensors one by one; each is validated before use."""
     wanted, rules = model.state_dict(), family.all_rules(model.shape)
     names = {theirs: family.stored_name(theirs, tensors) for rule in rules for theirs in rule.theirs}
     names |= _copied_table(family, model, tensors)
@@ -298,14 +300,15 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
                 "download the checkpoint again",
             )
         made = rule.read(parts, model.shape).contiguous()
+        made = made if dtype is None else _converted(family, rule.ours, made, dtype)
         # two of ours may be read from one of a file, or a part of it, whose memory only one can have
         whole = made.untyped_storage().nbytes() == made.nbytes and made.data_ptr() not in taken
         state[rule.ours] = made if whole else made.clone()
-        taken.add(made.data_ptr())
+        taken.add(state[rule.ours].data_ptr())
     return state
 
 
-def _copied_table(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str, str]:
+def _copied_table(family: Family, model: Model, tensors: SizedTensors) -> dict[str, str]:
     """Return the name of the token table, and of a tensor that is tied to it, if a checkpoint has only this one."""
     tables = [rule.theirs[0] for rule in family.all_rules(model.shape) if rule.ours == TABLE]
     lacking = [name for name in tables if family.stored_name(name, tensors) not in tensors]
@@ -327,7 +330,7 @@ def _class_remedy(family: Family, model: Model, usual: str) -> str:
     return f"config.json names a {named[0]}, whose head is not supported: {hidden}"
 
 
-def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, names: Mapping[str, str]) -> None:
+def _check_extra(family: Family, model: Model, tensors: SizedTensors, names: Mapping[str, str]) -> None:
     used = set(names.values())
     extra = [name for name in tensors if name not in used and not family.ignores(name, model.shape)]
     usual = "check that config.json belongs to these weights"
@@ -347,13 +350,13 @@ def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, names
     )
 
 
-def _equal(tensors: CheckpointTensors, name: str, other: str) -> bool:
+def _equal(tensors: SizedTensors, name: str, other: str) -> bool:
     """Whether two tensors are the same; their data is read only if their shapes are."""
     return tensors.shape(name) == tensors.shape(other) and tensors[name].equal(tensors[other])
 
 
 def _check_shapes(
-    rule: TensorRule, names: list[str], ours: Tensor, model: Model, tensors: CheckpointTensors, family: Family
+    rule: TensorRule, names: list[str], ours: Tensor, model: Model, tensors: SizedTensors, family: Family
 ) -> None:
     for name, part in zip(names, rule.write(ours, model.shape), strict=True):
         came = tensors.shape(name)

@@ -23,8 +23,6 @@ ROPE: Mapping[str, Any] = {
 """The RoPE of a config.json without one."""
 # without layer_types
 EVERY = 2
-PACKED = ("_blocks", "_scales")
-"""Ends of the names of quantised tensors."""
 
 
 class InterleavedGates(TensorRule):
@@ -79,9 +77,6 @@ class GptOss(MoeLike):
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Add the RoPE of a config.json without one, and the activation, which is the same whatever it says."""
-        packed = [name for name in names if name.endswith(PACKED)]
-        must, remedy = "weights must not be quantised", "save it again after model.dequantize() in transformers"
-        need(not packed, must, f"got {', '.join(packed[:1])}, of MXFP4", remedy)
         rope = ROPE if config["rope_parameters"] is None else config["rope_parameters"]
         return {**super().complete_config(config, names), "rope_parameters": rope, "hidden_act": "silu"}
 

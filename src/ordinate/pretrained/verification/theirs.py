@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ordinate.pretrained._quantisation import FIELD
+
 INSTALL = "pip install 'ordinate[hf]'"
 
 
@@ -36,18 +38,22 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
         ValueError: transformers cannot load it.
     """
     library = transformers_library()
-    wide = dtype == torch.float64
+    wide, kind = dtype == torch.float64, getattr(library, architecture)
     try:
         with quiet(library):
-            model = getattr(library, architecture).from_pretrained(
+            config = kind.config_class.from_pretrained(folder, local_files_only=True, return_dict=True)
+            if getattr(config, FIELD, None) is not None:
+                # else it would compute with quantised weights where there is a GPU
+                config.quantization_config = {**config.quantization_config, "dequantize": True}
+            model = kind.from_pretrained(
                 folder,
+                config=config,
                 dtype=torch.float32 if wide else dtype,
                 # others may need certain devices, or code that is downloaded
                 attn_implementation="eager",
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
-                return_dict=True,
             )
     except Exception as error:
         raise ValueError(

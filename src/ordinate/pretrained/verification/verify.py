@@ -13,7 +13,8 @@ from ordinate.core.checks import need, need_known, need_whole
 from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family
-from ordinate.pretrained.checkpoint_files import ADAPTER, CheckpointTensors, read_config
+from ordinate.pretrained.checkpoint_files import ADAPTER, SizedTensors, read_config
+from ordinate.pretrained.quantised_tensors import QuantisedTensors, open_tensors
 from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
 from ordinate.pretrained.verification.decoding_checks import DecodingCheck, TrainedLengthCheck
@@ -94,7 +95,9 @@ def verify(
     family, shape = family_for(config), published_shape(folder)
     runner = _runner(family, shape, config, tokens, seed)
     chosen = _chosen(checks)
-    _need_memory(folder, gradients=GradientCheck in chosen)
+    tensors = open_tensors(folder, config)
+    _need_memory(tensors, gradients=GradientCheck in chosen)
+    _need_regular(tensors)
     reasons = {kind: kind.reason(runner) for kind in chosen}
     made = [kind(runner) for kind, reason in reasons.items() if reason is None]
     need(bool(made), "at least one check must apply", f"{', '.join(checks or ())} do not", "choose others")
@@ -157,9 +160,17 @@ def _runner(family: Family, shape: Shape, config: Mapping[str, Any], tokens: int
     return kind(family, shape, settings, chosen, seed)
 
 
-def _need_memory(folder: Path, *, gradients: bool) -> None:
+def _need_regular(tensors: SizedTensors) -> None:
+    """Raise a ValueError if transformers cannot dequantise the weights, or makes other numbers of them."""
+    names = tensors.irregular if isinstance(tensors, QuantisedTensors) else []
+    must = "transformers divides a quantised weight into blocks of equal size"
+    came = f"a last block of {', '.join(names[:1])} is smaller than the others"
+    need(not names, must, came, "save the model by ordinate.save, and verify that folder")
+
+
+def _need_memory(tensors: SizedTensors, *, gradients: bool) -> None:
     """Raise a ValueError if the largest stage, transformers in float64, does not fit into memory."""
-    numbers = sum(math.prod(shape) for shape in CheckpointTensors(folder).shapes())
+    numbers = sum(math.prod(shape) for shape in tensors.shapes())
     needed = numbers * (BYTES_WITH_GRADIENTS if gradients else BYTES)
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,1 @@
+"""Formats of quantised weights, one per file, by the `quant_method` of config.json."""
