@@ -1,6 +1,5 @@
 """Families with multi-head latent attention."""
 
-import json
 import math
 import runpy
 from pathlib import Path

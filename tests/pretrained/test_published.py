@@ -19,7 +19,9 @@ from ordinate.pretrained.weights import family_of
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:config.json names code")
-PUBLISHED, DRAWN = (runpy.run_path(str(Path(__file__).with_name(f"{name}.py"))) for name in ("published", "fidelity"))
+PUBLISHED, DRAWN, QUANTISING = (
+    runpy.run_path(str(Path(__file__).with_name(f"{name}.py"))) for name in ("published", "fidelity", "quantising")
+)
 REFUSED = PUBLISHED["REFUSED"]
 CONFIGS = {name: PUBLISHED["shrunk"](config) for name, config in PUBLISHED["models"]().items()}
 KNOWN = {family_of(name).model_type for name in catalog.names("ordinate.pretrained.families")}
@@ -47,19 +49,25 @@ def quiet():
 def written(name, folder):
     """Write the checkpoint of a small model, with its published config.json; return its head and its outputs."""
     config = CONFIGS[name]
-    named = config.get("architectures", [""])[0]
+    named, plain = config.get("architectures", [""])[0], {**config}
+    packed = plain.pop("quantization_config", None)
     head = next((head for end, head in reversed(HEADS.items()) if named.endswith(end)), DRAWN["BASE"])
     torch.manual_seed(0)
-    model = DRAWN["model_of"](transformers.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)), head)
+    model = DRAWN["model_of"](transformers.CONFIG_MAPPING[config["model_type"]].from_dict(plain), head)
     for parameter in model.parameters():
         if parameter.requires_grad:
             # numbers that float32 represents well enough to compare them
             parameter.mul_(0.5)
     model.save_pretrained(folder)
+    stored, exact = QUANTISING["in_mxfp4"](load_file(folder / "model.safetensors")) if packed else ({}, {})
+    if packed:
+        save_file(exact, folder / "model.safetensors", metadata={"format": "pt"})
     # what a model computes from its config.json in bfloat16, as Gemma its factor, would stay rounded in model.float()
     wide = type(model).from_pretrained(folder, dtype=torch.float32).eval()
     (folder / "generation_config.json").unlink(missing_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
+    if packed:
+        save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     return head, DRAWN["outputs"](wide, head)
 
 

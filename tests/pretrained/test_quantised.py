@@ -1,7 +1,9 @@
-"""Checkpoints with quantised weights: read as the formula of the format says, and as transformers dequantises them."""
+"""Checkpoints with quantised weights: read as their format says, and as transformers dequantises them."""
 
 import json
 import math
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from ordinate.pretrained.weights import published_shape
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:activations are not quantised")
+QUANTISING = runpy.run_path(str(Path(__file__).with_name("quantising.py")))
+e2m1, in_fp8, in_mxfp4, put = (QUANTISING[name] for name in ("e2m1", "in_fp8", "in_mxfp4", "put"))
 TEXT = torch.randint(1, 50, (2, 9), generator=torch.Generator().manual_seed(1))
 SIZES = {
     "vocab_size": 50,
@@ -78,61 +82,6 @@ def e4m3(code):
     return sign * (mantissa * 2.0**-9 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7))
 
 
-def e2m1(code):
-    """The number of a code by the definition: sign, 2 bits of exponent with a bias of 1, 1 bit of mantissa."""
-    sign, exponent, mantissa = -1.0 if code & 8 else 1.0, code >> 1 & 3, code & 1
-    return sign * (mantissa / 2 if exponent == 0 else (1 + mantissa / 2) * 2.0 ** (exponent - 1))
-
-
-def in_blocks(weight, rows, columns, kind=torch.float32):
-    """Quantise a matrix in blocks, the last of which may be smaller; return numbers, scales, and what they stand for."""
-    grid = torch.empty(-(-weight.shape[0] // rows), -(-weight.shape[1] // columns))
-    codes, exact = weight.to(torch.float8_e4m3fn), weight.clone()
-    for i in range(grid.shape[0]):
-        for j in range(grid.shape[1]):
-            place = slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns)
-            grid[i, j] = (weight[place].abs().max() / 448).to(kind).float()
-            if kind == torch.float8_e8m0fnu:
-                grid[i, j] = 2.0 ** math.ceil(math.log2(weight[place].abs().max() / 448))
-            codes[place] = (weight[place] / grid[i, j]).to(torch.float8_e4m3fn)
-            exact[place] = codes[place].float() * grid[i, j]
-    return codes, grid.to(kind), exact
-
-
-def in_fp8(tensors, rows, columns, end="_scale_inv", kind=torch.float32):
-    """Quantise all projections; return the tensors of the file, and the weights that they stand for."""
-    stored, exact = {}, {}
-    for name, tensor in tensors.items():
-        stored[name] = exact[name] = tensor
-        if "_proj" in name and tensor.ndim == 2:
-            sides = (rows or len(tensor), columns or tensor.shape[1])
-            stored[name], stored[name + end], exact[name] = in_blocks(tensor, *sides, kind)
-    return stored, exact
-
-
-def in_mxfp4(tensors):
-    """Quantise the experts; return the tensors of the file, and the weights that they stand for."""
-    stored, exact = {}, {}
-    values = torch.tensor([e2m1(code) for code in range(16)])
-    for name, tensor in tensors.items():
-        stored[name] = exact[name] = tensor
-        if name.endswith(("gate_up_proj", "down_proj")):
-            del stored[name]
-            blocks = tensor.mT.unflatten(-1, (-1, 32))
-            exponent = (blocks.abs().amax(-1) / 6).log2().ceil()
-            codes = (blocks / exponent.exp2()[..., None] - values[:, None, None, None, None]).abs().argmin(0)
-            stored[name + "_blocks"] = (codes[..., 0::2] + 16 * codes[..., 1::2]).byte()
-            stored[name + "_scales"] = (exponent + 127).byte()
-            exact[name] = (values[codes] * exponent.exp2()[..., None]).flatten(-2).mT.contiguous()
-    return stored, exact
-
-
-def put(folder, stored, quantisation):
-    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": quantisation}
-    (folder / "config.json").write_text(json.dumps(config))
-
-
 def put_exact(folder, source, exact):
     """Write the model with the weights that the quantised ones stand for, without quantisation."""
     folder.mkdir()
@@ -185,7 +134,7 @@ def test_last_blocks_may_be_smaller_which_transformers_does_not_read(name, sides
     stored, exact = in_fp8(written(name, tmp_path, sizes), *sides)
     put(tmp_path, stored, {**DYNAMIC, "weight_block_size": list(sides)})
     check_equal(tmp_path, exact)
-    with pytest.raises(ValueError, match=r"blocks of equal size; a last block of .*_proj\.weight is smaller"):
+    with pytest.raises(ValueError, match=r"got .*_proj\.weight, which is divided into blocks of equal size there"):
         verify(tmp_path)
 
 
@@ -216,6 +165,10 @@ def test_compressed_tensors_in_fp8_are_read(sides, weights, tmp_path):
         stored = {name: x.reshape(1) if name.endswith("_scale") else x for name, x in stored.items()}
     put(tmp_path, stored, compressed(**weights))
     check_equal(tmp_path, exact)
+    with pytest.raises(
+        ValueError, match=r"_proj\.weight, whose numbers are rounded there to the 16 bits of its scales"
+    ):
+        verify(tmp_path)
 
 
 def test_shards_and_the_scale_of_a_whole_weight_are_read(tmp_path):

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -17,19 +18,25 @@ AGAIN = "download the checkpoint again"
 ORIGINAL = "load the original checkpoint, or save it again after model.dequantize() in transformers"
 
 
+@dataclass(frozen=True)
 class PackedWeight(ABC):
     """One weight that several tensors of a checkpoint stand for.
 
-    Must: `parts`, `shape` and `read`.
-    May: `irregular`.
+    Must: `read`.
+    May: `departure`.
+
+    Args:
+        parts: names of the stored tensors.
+        shape: shape of the weight, known from the header of the files.
     """
 
     parts: tuple[str, ...]
-    """Names of the stored tensors."""
     shape: tuple[int, ...]
-    """Shape of the weight, known from the header of the files."""
-    irregular: bool = False
-    """Whether transformers cannot read it, or reads other numbers."""
+
+    @property
+    def departure(self) -> str:
+        """Why transformers cannot dequantise it, or makes other numbers of it; "": it makes the same."""
+        return ""
 
     @abstractmethod
     def read(self, stored: CheckpointTensors) -> Float[Tensor, "..."]:

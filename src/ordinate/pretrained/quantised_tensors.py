@@ -20,7 +20,7 @@ BLOCKS = ("_blocks", "_scales")
 
 
 class QuantisedTensors(SizedTensors):
-    """Mapping from name to tensor in which packed weights are numbers in float32, under the names that they stand for.
+    """Mapping from name to tensor in which packed weights are numbers in float32.
 
     A weight is dequantised whenever it is read, and none is kept.
 
@@ -49,9 +49,9 @@ class QuantisedTensors(SizedTensors):
         self._names = dict.fromkeys([*plain, *self.packed])
 
     @property
-    def irregular(self) -> list[str]:
-        """Names of the weights of which transformers reads other numbers, or none."""
-        return [name for name, weight in self.packed.items() if weight.irregular]
+    def departures(self) -> list[str]:
+        """The weights that transformers cannot dequantise, or of which it makes other numbers, and why."""
+        return [f"{name}, {weight.departure}" for name, weight in self.packed.items() if weight.departure]
 
     def __getitem__(self, name: str) -> Tensor:
         return self.packed[name].read(self.stored) if name in self.packed else self.stored[name]

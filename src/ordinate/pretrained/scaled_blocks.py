@@ -26,19 +26,18 @@ class ScaledBlocks(PackedWeight):
     The product is rounded once, to float32.
 
     Args:
-        parts: names of the numbers and of their scales.
-        shape: shape of the weight.
         block: rows and columns of a block.
+        rounded: whether transformers rounds the product to the type of the scales.
     """
 
-    parts: tuple[str, ...]
-    shape: tuple[int, ...]
     block: tuple[int, int]
+    rounded: bool
 
     @property
-    def irregular(self) -> bool:
-        """Whether a last block is smaller than others: transformers divides a matrix into equal ones."""
-        return any(size > side and size % side for size, side in zip(self.shape[-2:], self.block, strict=True))
+    def departure(self) -> str:
+        if any(size > side and size % side for size, side in zip(self.shape[-2:], self.block, strict=True)):
+            return "which is divided into blocks of equal size there: its last one is smaller"
+        return "whose numbers are rounded there to the 16 bits of its scales" if self.rounded else ""
 
     def read(self, stored: CheckpointTensors) -> Float[Tensor, "... outputs inputs"]:
         numbers, scales = (stored[name] for name in self.parts)
@@ -47,16 +46,20 @@ class ScaledBlocks(PackedWeight):
         need_scales(self.parts[1], scales)
         grid = scales.expand(1, 1) if scales.numel() == 1 else scales
         made, (rows, columns) = numbers.float(), self.block
-        # a row of blocks at a time: nothing else has the size of the weight
-        for place in range(grid.shape[-2]):
-            part = made[..., place * rows : (place + 1) * rows, :]
-            spread = grid[..., place : place + 1, :].repeat_interleave(columns, -1)
-            part *= spread[..., : part.shape[-1]]
+        by_row = grid.repeat_interleave(rows, -2)[..., : made.shape[-2], :]
+        # a column of blocks at a time: nothing else has the size of the weight
+        for place in range(grid.shape[-1]):
+            made[..., place * columns : (place + 1) * columns] *= by_row[..., place : place + 1]
         return made
 
 
 def scaled_blocks(
-    stored: CheckpointTensors, names: tuple[str, str], block: tuple[int, int] | None, kinds: Collection[str]
+    stored: CheckpointTensors,
+    names: tuple[str, str],
+    block: tuple[int, int] | None,
+    kinds: Collection[str],
+    *,
+    rounds: bool = False,
 ) -> ScaledBlocks:
     """Return a weight, of which only headers are read.
 
@@ -65,6 +68,7 @@ def scaled_blocks(
         names: those of the numbers and of their scales.
         block: rows and columns of a block; None: one block is the whole weight. 0 stands for the whole side.
         kinds: the types that scales may have.
+        rounds: whether transformers computes in the type of the scales.
 
     Raises:
         ValueError: no scales, or scales of another shape or type, or numbers that are no matrices.
@@ -79,4 +83,4 @@ def scaled_blocks(
     need_shape(stored, scale, stored.shape(scale) if single else grid, weight)
     came, must = stored.dtype(scale), f"{scale} must have one of the types {', '.join(sorted(kinds))}"
     need(came in kinds, must, f"got {came}", AGAIN)
-    return ScaledBlocks(names, shape, (sides[0], sides[1]))
+    return ScaledBlocks(names, shape, (sides[0], sides[1]), rounds and came != "F32")

@@ -103,7 +103,7 @@ class CompressedTensors(Quantisation):
         sides = weights.get("block_structure")
         blocks = {"tensor": None, "channel": (1, 0), "block": sides and (sides[0], sides[1])}
         found, block = [name for name in stored if stored.dtype(name) == FP8], blocks[weights["strategy"]]
-        return {name: scaled_blocks(stored, (name, name + SCALE), block, FLOATS) for name in found}
+        return {name: scaled_blocks(stored, (name, name + SCALE), block, FLOATS, rounds=True) for name in found}
 
     def unused(self, name: str) -> bool:
         return bool(self.activations) and name.endswith(INPUTS)

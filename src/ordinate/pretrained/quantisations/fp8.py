@@ -18,8 +18,8 @@ SIDE = 128
 class Fp8(Quantisation):
     """Numbers of 8 bits (E4M3) in blocks of 128 x 128 with a scale each, or with one scale for each weight.
 
-    Source: DeepSeek-AI 2024, DeepSeek-V3 Technical Report, https://arxiv.org/abs/2412.19437, section 3.3.2; Micikevicius
-    et al. 2022, FP8 Formats for Deep Learning, https://arxiv.org/abs/2209.05433.
+    Source: DeepSeek-AI 2024, DeepSeek-V3 Technical Report, https://arxiv.org/abs/2412.19437, section 3.3.2;
+    Micikevicius et al. 2022, FP8 Formats for Deep Learning, https://arxiv.org/abs/2209.05433.
     """
 
     fields = frozenset(

@@ -34,9 +34,6 @@ class Mxfp4Weight(PackedWeight):
     the weight is (experts, inputs, outputs), as it would be stored if it were not quantised.
     """
 
-    parts: tuple[str, ...]
-    shape: tuple[int, ...]
-
     def read(self, stored: CheckpointTensors) -> Float[Tensor, "experts inputs outputs"]:
         blocks, codes = (stored[name] for name in self.parts)
         scales, pairs = power_of_two(codes), pairs_of_bytes()

@@ -97,7 +97,7 @@ def verify(
     chosen = _chosen(checks)
     tensors = open_tensors(folder, config)
     _need_memory(tensors, gradients=GradientCheck in chosen)
-    _need_regular(tensors)
+    _need_comparable(tensors)
     reasons = {kind: kind.reason(runner) for kind in chosen}
     made = [kind(runner) for kind, reason in reasons.items() if reason is None]
     need(bool(made), "at least one check must apply", f"{', '.join(checks or ())} do not", "choose others")
@@ -160,12 +160,11 @@ def _runner(family: Family, shape: Shape, config: Mapping[str, Any], tokens: int
     return kind(family, shape, settings, chosen, seed)
 
 
-def _need_regular(tensors: SizedTensors) -> None:
+def _need_comparable(tensors: SizedTensors) -> None:
     """Raise a ValueError if transformers cannot dequantise the weights, or makes other numbers of them."""
-    names = tensors.irregular if isinstance(tensors, QuantisedTensors) else []
-    must = "transformers divides a quantised weight into blocks of equal size"
-    came = f"a last block of {', '.join(names[:1])} is smaller than the others"
-    need(not names, must, came, "save the model by ordinate.save, and verify that folder")
+    told = tensors.departures[:1] if isinstance(tensors, QuantisedTensors) else []
+    must = "transformers must make the same numbers of quantised weights"
+    need(not told, must, f"got {''.join(told)}", "save the model by ordinate.save, and verify that folder")
 
 
 def _need_memory(tensors: SizedTensors, *, gradients: bool) -> None:
