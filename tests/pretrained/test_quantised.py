@@ -275,6 +275,10 @@ def test_transposed_scales_are_noticed(tmp_path, monkeypatch):
             {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn"]},
             r"modules_to_not_convert lists must not have quantised weights; model\.layers\.0\.self_attn is listed",
         ),
+        (
+            {"quant_method": "fp8", "ignored_layers": ["lm_head", "model.layers.*.mlp.up_proj"]},
+            r"ignored_layers lists must not have .*; model\.layers\.\*\.mlp\.up_proj is listed, and model\.layers\.0",
+        ),
         ({**compressed(strategy="channel"), "format": "pack-quantized"}, "format in .* must be 'float-quantized'"),
         ({**compressed(strategy="channel"), "kv_cache_scheme": {"a": 1}}, "kv_cache_scheme in .* must be None"),
         ({**compressed(strategy="channel"), "transform_config": {"a": 1}}, "transform_config in .* must be None or"),

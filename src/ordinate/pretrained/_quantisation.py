@@ -95,7 +95,7 @@ class Quantisation(ABC):
         """Whether a stored tensor beside those of the weights is of the quantised activations."""
         return False
 
-    def need(self, name: str, allowed: Sequence[Any]) -> None:
+    def need_field(self, name: str, allowed: Sequence[Any]) -> None:
         """Raise a ValueError unless a field is left out or has one of these values."""
         came = self.config.get(name, allowed[0])
         # true is no 1

@@ -105,11 +105,19 @@ def _quantisation(given: Any) -> Quantisation:
 
 
 def _need_convertible(packed: Mapping[str, PackedWeight], quantisation: Quantisation) -> None:
-    """Raise a ValueError if a packed weight is one of a module that is listed by name as one without."""
-    listed = {one: key for key in quantisation.skipped for one in quantisation.config.get(key) or ()}
+    """Raise a ValueError if a packed weight is one of a module that is listed as one without.
+
+    A name lists the module and all inside it; * stands for one part of a name. Regular expressions are not run.
+    """
+    listed = {
+        tuple(one.split(".")): key for key in quantisation.skipped for one in quantisation.config.get(key) or ()
+    }
     for name in packed:
-        parts = name.split(".")
-        for end in range(1, len(parts) + 1):
-            module = ".".join(parts[:end])
-            must = f"a module that {listed.get(module)} lists must not have quantised weights"
-            need(module not in listed, must, f"{module} is listed, and {name} is quantised", AGAIN)
+        parts = tuple(name.split("."))
+        for module, key in listed.items():
+            # zip ends with the shorter one, which must be the module
+            inside = len(module) <= len(parts) and all(
+                mine in (there, "*") for mine, there in zip(module, parts, strict=False)
+            )
+            must = f"a module that {key} lists must not have quantised weights"
+            need(not inside, must, f"{'.'.join(module)} is listed, and {name} is quantised", AGAIN)

@@ -46,15 +46,15 @@ class CompressedTensors(Quantisation):
     skipped = ("ignore",)
 
     def check(self) -> None:
-        self.need("format", ("float-quantized",))
+        self.need_field("format", ("float-quantized",))
         need(self.config.get("format") is not None, f"{FIELD} must have a format", "it has none", AGAIN)
-        self.need("quantization_status", ("compressed", "frozen"))
-        self.need("kv_cache_scheme", (None,))
-        self.need("sparsity_config", (None, {}))
-        self.need("transform_config", (None, {}))
+        self.need_field("quantization_status", ("compressed", "frozen"))
+        self.need_field("kv_cache_scheme", (None,))
+        self.need_field("sparsity_config", (None, {}))
+        self.need_field("transform_config", (None, {}))
         for name in ("run_compressed", "dequantize"):
             # what transformers shall make of the weights when it loads them
-            self.need(name, (None, False, True))
+            self.need_field(name, (None, False, True))
         need_known(
             f"field of a group in {FIELD}", next((key for key in self._group if key not in GROUP), "weights"), GROUP
         )

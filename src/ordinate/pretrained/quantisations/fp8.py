@@ -29,12 +29,12 @@ class Fp8(Quantisation):
     skipped = ("modules_to_not_convert", "ignored_layers")
 
     def check(self) -> None:
-        self.need("activation_scheme", ("dynamic", "static"))
-        self.need("fmt", ("e4m3",))
-        self.need("scale_fmt", ("float", "ue8m0"))
-        self.need("expert_dtype", ("fp8",))
+        self.need_field("activation_scheme", ("dynamic", "static"))
+        self.need_field("fmt", ("e4m3",))
+        self.need_field("scale_fmt", ("float", "ue8m0"))
+        self.need_field("expert_dtype", ("fp8",))
         # what transformers shall make of the weights when it loads them
-        self.need("dequantize", (False, True))
+        self.need_field("dequantize", (False, True))
         # tables of embeddings, which are read in the same way; their names are only needed to make modules for them
         listed = self.config.get("modules_to_convert")
         fits = listed is None or (isinstance(listed, list) and all(isinstance(one, str) for one in listed))
