@@ -95,9 +95,7 @@ def verify(
     family, shape = family_for(config), published_shape(folder)
     runner = _runner(family, shape, config, tokens, seed)
     chosen = _chosen(checks)
-    tensors = open_tensors(folder, config)
-    _need_memory(tensors, gradients=GradientCheck in chosen)
-    _need_comparable(tensors)
+    _check_weights(open_tensors(folder, config), gradients=GradientCheck in chosen)
     reasons = {kind: kind.reason(runner) for kind in chosen}
     made = [kind(runner) for kind, reason in reasons.items() if reason is None]
     need(bool(made), "at least one check must apply", f"{', '.join(checks or ())} do not", "choose others")
@@ -160,8 +158,9 @@ def _runner(family: Family, shape: Shape, config: Mapping[str, Any], tokens: int
     return kind(family, shape, settings, chosen, seed)
 
 
-def _need_comparable(tensors: SizedTensors) -> None:
-    """Raise a ValueError if transformers cannot dequantise the weights, or makes other numbers of them."""
+def _check_weights(tensors: SizedTensors, *, gradients: bool) -> None:
+    """Raise a ValueError unless weights fit into memory, and transformers makes the same numbers of packed ones."""
+    _need_memory(tensors, gradients=gradients)
     told = tensors.departures[:1] if isinstance(tensors, QuantisedTensors) else []
     must = "transformers must make the same numbers of quantised weights"
     need(not told, must, f"got {''.join(told)}", "save the model by ordinate.save, and verify that folder")
