@@ -102,6 +102,20 @@ PHI_ROPES = [
     {"rope_type": "longrope", "attention_factor": 0.7, "short_mscale": 1.2, **PHI_FACTORS},
     {"type": "longrope", "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0]},
 ]
+HUNYUAN_ROPES = [
+    *ropes(4),
+    {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0},
+    {"rope_type": "dynamic", "alpha": 3, "factor": 2.0, "rope_theta": 100.0},
+    {"rope_type": "dynamic", "alpha": None, "factor": 2.0},
+    {"rope_type": "default", "alpha": 3.0},
+]
+MINISTRAL_ROPES = [
+    None,
+    *({"llama_4_scaling_beta": 0.3, "original_max_position_embeddings": 4, **(rope or {})} for rope in ropes(4)),
+    {"type": "yarn", "llama_4_scaling_beta": 0, "mscale": 1.0, "mscale_all_dim": 1.0, **LONG},
+    {"type": "yarn", "llama_4_scaling_beta": 0.1, "factor": 2.0, "original_max_position_embeddings": 3},
+    {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 3},
+]
 # of half of a head
 CUT_ROPE = {
     **{f"rope_{name}": [OUT, *ropes(2)] for name in ("parameters", "scaling")},
@@ -311,6 +325,26 @@ FIELDS = {
         DECODER_HEADS,
     ),
     "arcee": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS]}, DECODER_HEADS),
+    "apertus": (
+        LLAMA,
+        SEED_LLAMA | {"hidden_act": [OUT, *ACTIVATIONS, "xielu", "xielu"], "head_dim": [OUT, 6, 12]},
+        [LM, LM, LM, BASE, TOKEN_CLASSES],
+    ),
+    "hunyuan_v1_dense": (
+        LLAMA | {"head_dim": 8},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "head_dim": [OUT, 6, 12]}
+        | {"eod_token_id": [OUT, None, 3], "pretraining_tp": [1, 2]}
+        | {f"rope_{name}": [OUT, *HUNYUAN_ROPES] for name in ("parameters", "scaling")},
+        [LM, LM, LM, BASE, TEXT_CLASSES],
+    ),
+    "ministral3": (
+        LLAMA | {"head_dim": 8},
+        {name: values for name, values in SEED_LLAMA.items() if name != "attention_bias"}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "sliding_window": [OUT, None, 3], "head_dim": [6, 12]}
+        | {f"rope_{name}": [OUT, *MINISTRAL_ROPES] for name in ("parameters", "scaling")},
+        DECODER_HEADS,
+    ),
     "nemotron": (
         LLAMA,
         {name: SEED_LLAMA[name] for name in SEED_LLAMA if name != "rms_norm_eps"}

@@ -37,6 +37,7 @@ class AttentionOptions:
             bias, with weights of its own for each head (StableLM).
         qk_norm_across: whether that norm is one of the channels of all heads together (OLMo 2).
         qk_norm_zero_centred: whether the weights of that norm are added to 1, and start at 0 (Gemma 3).
+        qk_norm_after: whether that norm is one of queries and keys whose positions are encoded (Hunyuan).
         norm_eps: epsilon of that norm.
         softcap: logit soft-capping, scores become softcap tanh(score / softcap) (Gemma 2); None: no capping.
         sinks: whether each head has a learned attention sink, a logit that takes part in the softmax and has no value
@@ -54,6 +55,7 @@ class AttentionOptions:
     qk_norm_kind: QKNorm = "rms"
     qk_norm_across: bool = False
     qk_norm_zero_centred: bool = False
+    qk_norm_after: bool = False
     norm_eps: float = 1e-6
     softcap: float | None = None
     sinks: bool = False
@@ -68,7 +70,8 @@ class AttentionOptions:
         need_known("qk_norm_kind", self.qk_norm_kind, ("rms", *LAYER_NORMS))
         is_rms, of_rms = self.qk_norm_kind == "rms", ("qk_norm_across", "qk_norm_zero_centred")
         used = [name for name in of_rms if getattr(self, name)]
-        for name in [*used, *([] if is_rms else ["qk_norm_kind"])]:
+        after = ["qk_norm_after"] if self.qk_norm_after else []
+        for name in [*used, *([] if is_rms else ["qk_norm_kind"]), *after]:
             need(
                 self.qk_norm, f"{name} has an effect only with qk_norm", "got qk_norm=False", "give qk_norm=True too"
             )
@@ -182,13 +185,16 @@ class AttentionProjections(nn.Module):
         out_bias = variant.bias if variant.out_bias is None else variant.out_bias
         self.out: nn.Module = Linear(self.widths[0], width, bias=out_bias)
         self.q_norm, self.k_norm = variant.qk_norms(self.head_width, heads, kv_heads)
+        self.qk_norm_after = variant.qk_norm_after
         self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
 
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
         """Self-attention of the tokens of `x`, over the cache and themselves; returns the extended cache too."""
         q, k, v = self.project_qkv(x)
-        q, k = self.q_norm(q), self.k_norm(k)
-        new = at.encode(q, k, into=None if state is None else state.reserve(k))
+        if self.qk_norm_after:
+            new = self._encoded_and_normalised(q, k, at)
+        else:
+            new = at.encode(self.q_norm(q), self.k_norm(k), into=None if state is None else state.reserve(k))
         state = KVCache(new.k, v) if state is None else state.append(new.k, v)
         return self.output_projection(self.attention(new.q, state.k, state.v, at, state.max_key_norm)), state
 
@@ -202,7 +208,7 @@ class AttentionProjections(nn.Module):
         """
         need_tokens("context", context, context.shape[1], pos)
         k, v = self.project_keys_values(context)
-        return KVCache(scheme.encode_key(self.k_norm(k), pos), v)
+        return KVCache(self.encode_key(k, scheme, pos), v)
 
     def cross_attention(self, x: Tokens, seen: KVCache, at: Placed) -> Tokens:
         """Cross-attention of the tokens of `x`, at the query positions, over the keys and values of a context."""
@@ -211,7 +217,19 @@ class AttentionProjections(nn.Module):
     def encoded_queries(self, x: Tokens, at: Placed) -> Queries:
         """Queries for cross-attention, with positions encoded."""
         need_tokens("x", x, x.shape[1], at.where.q_pos)
-        return at.scheme.encode_query(self.q_norm(self.project_queries(x)), at.where.q_pos)
+        return self.encode_query(self.project_queries(x), at)
+
+    def encode_query(self, q: Queries, at: Placed, *, normed: bool = False) -> Queries:
+        """Encode position into queries for cross-attention, and normalise them; `normed`: the latter is done."""
+        if self.qk_norm_after:
+            return self.q_norm(self._of_head_width(at.scheme.encode_query(q, at.where.q_pos)))
+        return at.scheme.encode_query(q if normed else self.q_norm(q), at.where.q_pos)
+
+    def encode_key(self, k: Keys, scheme: Scheme, pos: Positions, *, normed: bool = False) -> Keys:
+        """Encode position into keys for cross-attention, and normalise them; `normed`: the latter is done."""
+        if self.qk_norm_after:
+            return self.k_norm(self._of_head_width(scheme.encode_key(k, pos)))
+        return scheme.encode_key(k if normed else self.k_norm(k), pos)
 
     def project_queries(self, x: Tokens) -> Queries:
         """Queries for cross-attention, before positions are encoded."""
@@ -262,6 +280,16 @@ class AttentionProjections(nn.Module):
     def output_projection(self, y: Outputs) -> Tokens:
         """Concatenate the heads and apply the output projection."""
         return self.out(y.transpose(1, 2).flatten(2))
+
+    def _encoded_and_normalised(self, q: Queries, k: Keys, at: Placed) -> Encoded:
+        made = at.encode(q, k)
+        q, k = self.q_norm(self._of_head_width(made.q)), self.k_norm(self._of_head_width(made.k))
+        return Encoded(q, k, made.scheme)
+
+    def _of_head_width(self, x: Queries) -> Queries:
+        must, came = "qk_norm_after needs a scheme without channels of its own", f"got {x.shape[-1]} channels"
+        need(x.shape[-1] == self.head_width, must, f"{came} for a head_width of {self.head_width}", "leave it out")
+        return x
 
     def _part(self, x: Tokens, rows: slice) -> Queries:
         weight, bias = weight_and_bias(self.project)

@@ -1,18 +1,15 @@
 """Mixture of experts: a feed-forward network of which a router chooses a few parts for each token."""
 
 from collections.abc import Collection
-from typing import cast
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.shapes import Tokens
-from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.expert_choice import SCORES, WideLinear, choose
 from ordinate.models.expert_options import ExpertOptions
-from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, Gate
+from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, make_activation
 from ordinate.ops.grouped_linear import grouped_linear
 from ordinate.ops.linear_layer import Linear
 
@@ -92,7 +89,8 @@ class Experts(nn.Module):
         for name, value in (("width", width), ("hidden", hidden)):
             need_positive(name, value)
         self.options, self.gated = options, kind in GATED
-        self.activation = ACTIVATIONS[GATED[cast(Gate, kind)] if self.gated else cast(Activation, kind)]
+        # one for all experts, if it has parameters
+        self.activation = make_activation(kind)
         make_router, self.scores = SCORES[options.scores]
         make_router = WideLinear if options.wide_router else make_router
         self.router = make_router(width, options.count, bias=router_bias)

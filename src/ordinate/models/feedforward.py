@@ -1,12 +1,13 @@
 """Feed-forward networks (MLPs) of transformer layers, plain or gated (GLU)."""
 
+from collections.abc import Callable
 from typing import Literal, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.shapes import Tokens
-from ordinate.models.activation import ACTIVATIONS, Activation
+from ordinate.models.activation import ACTIVATIONS, LEARNED, Activation, LearnedActivation
 from ordinate.ops.linear_layer import Linear
 
 Gate = Literal[
@@ -15,8 +16,8 @@ Gate = Literal[
     "gated_tanh",
 ]  # fmt: skip
 """Kind of gated linear unit."""
-FeedForwardKind = Literal[Activation, Gate]
-"""Kind of feed-forward network: an activation function, or a gated linear unit."""
+FeedForwardKind = Literal[Activation, LearnedActivation, Gate]
+"""Kind of feed-forward network: an activation function, one with parameters, or a gated linear unit."""
 # those that the literature names have its names
 GATED: dict[Gate, Activation] = {
     "bilinear": "linear",
@@ -37,7 +38,7 @@ GATED: dict[Gate, Activation] = {
     "gated_tanh": "tanh",
 }
 """The activation function of each gated linear unit."""
-FEEDFORWARD_KINDS: tuple[FeedForwardKind, ...] = (*ACTIVATIONS, *GATED)
+FEEDFORWARD_KINDS: tuple[FeedForwardKind, ...] = (*ACTIVATIONS, *LEARNED, *GATED)
 
 
 class FeedForward(nn.Module):
@@ -48,7 +49,8 @@ class FeedForward(nn.Module):
 
     Args:
         kind: f, or a gated linear unit with its f: swiglu (silu), geglu (gelu), geglu_tanh, reglu (relu), glu
-            (sigmoid), bilinear (linear); for others gated_ before the name of f.
+            (sigmoid), bilinear (linear); for others gated_ before the name of f. f may have parameters: `prelu`, and
+            `xielu` (Apertus).
         width: columns of the model.
         hidden: width of the hidden layer.
         bias: whether the linear layers have biases.
@@ -68,7 +70,7 @@ class FeedForward(nn.Module):
         for name, value in (("width", width), ("hidden", hidden)):
             need_positive(name, value)
         self.gated = kind in GATED
-        self.activation = ACTIVATIONS[GATED[cast(Gate, kind)] if self.gated else cast(Activation, kind)]
+        self.activation = make_activation(kind)
         self.widen = Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
         self.narrow = Linear(hidden, width, bias=bias if out_bias is None else out_bias)
 
@@ -78,6 +80,13 @@ class FeedForward(nn.Module):
             return self.narrow(self.activation(self.widen(x)))
         gate, value = self.widen(x).chunk(2, -1)
         return self.narrow(self.activation(gate) * value)
+
+
+def make_activation(kind: FeedForwardKind) -> Callable[[Tensor], Tensor]:
+    """Return the activation function of a kind of feed-forward network: a module if it has parameters."""
+    if kind in LEARNED:
+        return LEARNED[cast(LearnedActivation, kind)]()
+    return ACTIVATIONS[GATED[cast(Gate, kind)] if kind in GATED else cast(Activation, kind)]
 
 
 def default_hidden_width(kind: FeedForwardKind, width: int) -> int:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known, shown
-from ordinate.models.activation import ACTIVATIONS, Activation
+from ordinate.models.activation import ACTIVATIONS, LEARNED, Activation
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
@@ -317,7 +317,9 @@ HF_ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_python": "gelu",
     "swish": "silu",
 }
-"""Activation names of transformers, and ours; those with parameters of their own (prelu, xielu) are missing."""
+"""Activation names of transformers, and ours; those with parameters of their own are missing."""
+HF_LEARNED: Mapping[str, FeedForwardKind] = {**HF_ACTIVATIONS, **{name: name for name in LEARNED}}
+"""The same with them, for families that read their tensors."""
 _GATES: Mapping[Activation, FeedForwardKind] = {activation: gate for gate, activation in GATED.items()}
 HF_GATES: Mapping[str, FeedForwardKind] = {name: _GATES[kind] for name, kind in HF_ACTIVATIONS.items()}
 """The same for families with a gated feed-forward."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
+from ordinate.models.activation import LEARNED
 from ordinate.models.block import NormPosition
 from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Norm, Shape
@@ -45,8 +46,8 @@ class LlamaLike(DecoderLike):
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`,
-        `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norm_across`, `norm`, `norm_position`, `norms`,
-        `eps_key`, `zero_centred`, `fused_projections`, `gated`, `fused_gates`, `activation_key`, `gates`,
+        `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_after`, `qk_norm_across`, `norm`,
+        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `gated`, `fused_gates`, `activation_key`, `gates`,
         `score_options`, `attention_rules`, `feedforward_rules`, and in pairs, to read and to write: `scheme` and
         `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
     """
@@ -84,6 +85,10 @@ class LlamaLike(DecoderLike):
     """Whether queries and keys of each head are normalised."""
     qk_norm_key: ClassVar[str] = ""
     """The key that says so, in families in which some models have that norm."""
+    qk_norms: ClassVar[tuple[str, str]] = ("q_norm", "k_norm")
+    """Names of the norms of queries and of keys in checkpoints."""
+    qk_norm_after: ClassVar[bool] = False
+    """Whether they are normalised after positions are encoded."""
     qk_norm_across: ClassVar[bool] = False
     """Whether that norm is one of all heads together."""
     norm: ClassVar[Norm] = "rms"
@@ -236,11 +241,11 @@ class LlamaLike(DecoderLike):
         parts = [f"{there}.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
         stacked = TensorRule if self.fused_projections else StackedQKV
         found = self._mixers(shape).get(shape.mixer_spec, MixerParts(normed=self.qk_norm))
-        norms = "qk" if found.normed else ""
+        norms = zip("qk", self.qk_norms, strict=True) if found.normed else ()
         return [
             *linear_rules(f"{here}.project", *parts, kind=stacked, bias=found.biased or self.bias),
             *linear_rules(f"{here}.out", f"{there}.o_proj", bias=found.out_biased),
-            *(TensorRule(f"{here}.{x}_norm.weight", (f"{there}.{x}_norm.weight",)) for x in norms),
+            *(TensorRule(f"{here}.{x}_norm.weight", (f"{there}.{name}.weight",)) for x, name in norms),
             *([TensorRule(f"{here}.sinks", (f"{there}.sinks",))] if self.sinks else []),
         ]
 
@@ -249,9 +254,11 @@ class LlamaLike(DecoderLike):
         there, here, biased = f"model.layers.{layer}.mlp", f"blocks.{layer}.feedforward", "feedforward" in shape.bias
         first = (("gate_up",) if self.fused_gates else ("gate", "up")) if self.gated else ("up",)
         kind = StackedPair if len(first) == 2 else TensorRule
+        learned = LEARNED[shape.feedforward]().state_dict() if shape.feedforward in LEARNED else ()
         return [
             *linear_rules(f"{here}.widen", *(f"{there}.{part}_proj" for part in first), kind=kind, bias=biased),
             *linear_rules(f"{here}.narrow", f"{there}.down_proj", bias=biased),
+            *(TensorRule(f"{here}.activation.{name}", (f"{there}.act_fn.{name}",)) for name in learned),
         ]
 
     def _given_scores(self, shape: Shape) -> dict[str, float | None]:
@@ -289,6 +296,7 @@ class LlamaLike(DecoderLike):
         options = ["variant.bias=true"] if biased else []
         options += [] if parts.out_biased is biased else [f"variant.out_bias={str(parts.out_biased).lower()}"]
         options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if parts.normed else []
+        options += ["variant.qk_norm_after=true"] if parts.normed and self.qk_norm_after else []
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
         options += ["variant.qk_norm_zero_centred=true"] if parts.normed and self.zero_centred else []
         options += ["variant.sinks=true"] if self.sinks else []

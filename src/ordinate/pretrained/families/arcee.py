@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.feedforward import FeedForwardKind
-from ordinate.pretrained._family import HF_ACTIVATIONS
+from ordinate.pretrained._family import HF_LEARNED
 from ordinate.pretrained.llama_like import LlamaLike
 
 
@@ -19,7 +19,7 @@ class Arcee(LlamaLike):
     causal_lm_class = "ArceeForCausalLM"
     span_prefix = "transformer."
     gated = False
-    gates: ClassVar[Mapping[str, FeedForwardKind]] = HF_ACTIVATIONS
+    gates: ClassVar[Mapping[str, FeedForwardKind]] = HF_LEARNED
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 32_000,

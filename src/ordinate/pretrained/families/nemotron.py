@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import HF_ACTIVATIONS
+from ordinate.pretrained._family import HF_LEARNED
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
@@ -24,7 +24,7 @@ class Nemotron(LlamaLike):
     zero_centred = True
     eps_key = "norm_eps"
     gated = False
-    gates: ClassVar[Mapping[str, FeedForwardKind]] = HF_ACTIVATIONS
+    gates: ClassVar[Mapping[str, FeedForwardKind]] = HF_LEARNED
     defaults: ClassVar[Mapping[str, Any]] = {
         **{name: value for name, value in LlamaLike.usual.items() if name != "rms_norm_eps"},
         "vocab_size": 256_000,

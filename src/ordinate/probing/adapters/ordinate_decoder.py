@@ -166,11 +166,13 @@ class _BeforeRope:
     def __call__(self, x: Tokens, at: Placed) -> Tensor:
         """Return the encoded queries; keys that the hook replaces are kept encoded."""
         cross, self.key = self.cross, None
-        q, k = cross.q_norm(cross.project_queries(x)), cross.k_norm(cross.project_keys_values(self.memory)[0])
-        new = self.look(q, k)
+        q, k = cross.project_queries(x), cross.project_keys_values(self.memory)[0]
+        new = self.look(q, k) if cross.qk_norm_after else self.look(cross.q_norm(q), cross.k_norm(k))
         if new is not None:
-            q, self.key = new[0], at.scheme.encode_key(new[1], at.where.k_pos)
-        return at.scheme.encode_query(q, at.where.q_pos)
+            self.key = cross.encode_key(new[1], at.scheme, at.where.k_pos, normed=not cross.qk_norm_after)
+        return cross.encode_query(
+            q if new is None else new[0], at, normed=new is not None and not cross.qk_norm_after
+        )
 
 
 def _with_new_keys(cross: AttentionMixer, attend: Callable[..., Any], q: Tensor, k: Tensor, *given: Any) -> Any:
