@@ -409,6 +409,13 @@ FIELDS = {
         {name: values for name, values in SEED_LLAMA.items() if name != "attention_bias"} | PATTERN,
         DECODER_HEADS,
     ),
+    "cohere": (
+        LLAMA,
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("rms_norm_eps", "token_classification_bias")}
+        | {"layer_norm_eps": EPS, "logit_scale": [OUT, 0.25, 1.0, 3.0], "use_qk_norm": [OUT, True, False]}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "head_dim": [OUT, 6, 12]},
+        [LM, LM, BASE],
+    ),
     "cohere2": (
         LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},
         {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("rms_norm_eps", "token_classification_bias")}
@@ -483,6 +490,29 @@ FIELDS = {
         | {"sliding_window": [OUT, None, 3], "router_jitter_noise": DROPOUT, "num_experts_per_tok": [OUT, 1, 2, 3]}
         | {"num_local_experts": [3, 5], "hidden_act": [OUT, *ACTIVATIONS]},
         DECODER_HEADS,
+    ),
+    "ernie4_5_moe": (
+        LLAMA
+        | {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 10, "num_hidden_layers": 3}
+        | {"moe_num_shared_experts": 1},
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("attention_bias", "token_classification_bias")}
+        | ROUTED
+        | {"hidden_act": [OUT, *ACTIVATIONS], "use_bias": [OUT, None, True, False], "intermediate_size": [7, 20, 40]}
+        | {"moe_num_experts": [3, 5], "moe_k": [1, 3], "moe_intermediate_size": [7, 40]}
+        | {"moe_num_shared_experts": [OUT, 0, 1, 2], "moe_layer_start_index": [OUT, 0, 1, 2, 5]}
+        | {"moe_layer_end_index": [OUT, -1, 0, 1, 7], "moe_layer_interval": [OUT, 1, 2, 3]}
+        | {"moe_norm_min": [OUT, 1e-12, 1e-10], "head_dim": [OUT, 6, 12]},
+        [LM, LM, BASE],
+    ),
+    "minimax_m2": (
+        LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8},
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("attention_bias", "token_classification_bias")}
+        | ROUTED
+        | CUT_ROPE
+        | {"num_experts_per_tok": [1, 3], "num_local_experts": [3, 5], "hidden_act": [OUT, *ACTIVATIONS]}
+        | {"num_key_value_heads": [1, 2], "router_jitter_noise": DROPOUT, "rotary_dim": [OUT, None, 2, 4]}
+        | {"head_dim": [8, 12]},
+        [LM, LM, BASE],
     ),
     "qwen3_moe": (
         LLAMA

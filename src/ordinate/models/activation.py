@@ -97,8 +97,8 @@ class Xielu(nn.Module):
         x > 0:   a_p x^2 + b x
         x <= 0:  a_n (exp(min(x, e)) - 1 - x) + b x
 
-    a_p = softplus(alpha_p) and a_n = b + softplus(alpha_n), both 0.8 at the start; b = 0.5 and e = -1e-6 are kept with
-    the weights and not trained.
+    a_p = softplus(alpha_p) and a_n = b + softplus(alpha_n), both 0.8 at the start; b = 0.5 and e = -1e-6 are kept
+    with the weights and not trained.
 
     Source: Huang and Schlag 2024, Deriving Activation Functions Using Integration, section 3,
         https://arxiv.org/abs/2411.13010; that e is in the code of Apertus, https://arxiv.org/abs/2509.14233.

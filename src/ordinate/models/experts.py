@@ -1,6 +1,7 @@
 """Mixture of experts: a feed-forward network of which a router chooses a few parts for each token."""
 
 from collections.abc import Collection
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -87,6 +87,8 @@ NO_COUNTS = frozenset(
         "num_experts",
         "first_k_dense_replace",
         "num_nextn_predict_layers",
+        "moe_num_shared_experts",
+        "moe_layer_start_index",
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""

@@ -47,9 +47,10 @@ class LlamaLike(DecoderLike):
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`,
         `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_after`, `qk_norm_across`, `norm`,
-        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `gated`, `fused_gates`, `activation_key`, `gates`,
-        `score_options`, `attention_rules`, `feedforward_rules`, and in pairs, to read and to write: `scheme` and
-        `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
+        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `gated`, `fused_gates`,
+        `activation_key`, `gates`, `score_options`, `attention_rules`, `feedforward_rules`, and in pairs, to read and
+        to write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales`
+        and `scale_config`.
     """
 
     prefix = "model."

@@ -95,6 +95,13 @@ class MoeLike(LlamaLike):
         most = math.inf if fused or not names else len(names)
         return {**super().complete_config(config, names), FUSED: fused, MOST: most}
 
+    def stored_name(self, theirs: str, names: Collection[str]) -> str:
+        """Return a tensor's name in a checkpoint; transformers reads the names of both formats in one file."""
+        here, there = f".{self.expert_layer}.", ".mlp."
+        other = theirs.replace(here, there) if here in theirs else theirs.replace(there, here)
+        name, same = (super(MoeLike, self).stored_name(each, names) for each in (theirs, other))
+        return same if name not in names and same in names else name
+
     def shape(self, config: Mapping[str, Any]) -> Shape:
         return replace(super().shape(config), **self.experts(config))
 

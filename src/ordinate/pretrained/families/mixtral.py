@@ -1,6 +1,6 @@
 """Mixtral."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
@@ -34,13 +34,6 @@ class Mixtral(MoeLike):
     expert_layer = "block_sparse_moe"
     gate_names = ("w1", "w3")
     out_name = "w2"
-
-    def stored_name(self, theirs: str, names: Collection[str]) -> str:
-        """Return a tensor's name in a checkpoint; transformers reads the names of both formats in one file."""
-        here, there = f".{self.expert_layer}.", ".mlp."
-        other = theirs.replace(here, there) if here in theirs else theirs.replace(there, here)
-        name, same = (super(Mixtral, self).stored_name(each, names) for each in (theirs, other))
-        return same if name not in names and same in names else name
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return one_window(config)
