@@ -173,7 +173,7 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
         ({"blocks": "reversible"}, "blocks='plain'; got 'reversible'"),
         (
             {"mixer": "linear", "scheme": "none"},
-            "sinks, clip_qkv, qk_norm_kind, qk_norm_across, qk_norm_after and qk_norm_zero_centred; got mixer='linear'",
+            "clip_qkv, qk_norm_kind, qk_norm_across, qk_norm_after and qk_norm_zero_centred; got mixer='linear'",
         ),
         ({"mixer": "softmax:variant.softcap=5"}, "qk_norm_zero_centred; got mixer='softmax:variant.softcap"),
         ({"mixer": "softmax:variant.sinks=true"}, "without softcap, sinks, clip_qkv, qk_norm_kind, qk_norm_across"),

@@ -5,7 +5,7 @@ from ordinate import Geometry, attend
 from ordinate.mixers import Softmax
 from ordinate.mixers._mixer import KVCache
 from ordinate.mixers._projections import AttentionOptions
-from ordinate.schemes import Alibi, Rope
+from ordinate.schemes import Alibi, Pope, Rope
 
 
 def test_it_projects_attends_and_projects_back():
@@ -67,3 +67,52 @@ def test_a_memory_of_another_batch_is_refused(untyped):
         ValueError, match=r"need the same batch size, heads and head width; got \(2, 2, 3, 4\) and \(1, 2, 1, 4\)"
     ):
         state.append(new, new)
+
+
+def after(**options):
+    mixer = Softmax(width=16, heads=2, kv_heads=1, variant=AttentionOptions(qk_norm=True, **options)).double()
+    for norm in (mixer.q_norm, mixer.k_norm):
+        torch.nn.init.uniform_(norm.weight, 0.2, 2.0)
+    return mixer
+
+
+def test_qk_norm_after_normalises_encoded_queries_and_keys():
+    mixer, x = after(qk_norm_after=True), torch.randn(2, 5, 16, dtype=torch.float64)
+    at = Rope(head_width=8).at(Geometry.causal(5))
+    y, state = mixer(x, at)
+    q, k, v = mixer.project_qkv(x)
+    turned = at.encode(q, k)
+    q, k = (one / (one.square().mean(-1, keepdim=True) + 1e-6).sqrt() for one in (turned.q, turned.k))
+    q, k = q * mixer.q_norm.weight, k * mixer.k_norm.weight
+    scores = q @ k.repeat(1, 2, 1, 1).mT * 8**-0.5
+    shares = scores.masked_fill(~torch.ones(5, 5, dtype=torch.bool).tril(), -torch.inf).softmax(-1)
+    expected = mixer.out((shares @ v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(y, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(state.k, k, atol=1e-12, rtol=1e-12)
+    # a mutant: the norm before the rotation, whose weights it would turn
+    other = after(qk_norm_after=False)
+    other.load_state_dict(mixer.state_dict())
+    assert (other(x, at)[0] - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_qk_norm_after_is_the_same_piece_by_piece_and_across(cut):
+    mixer, scheme = after(qk_norm_after=True), Rope(head_width=8)
+    x = torch.randn(2, 6, 16, dtype=torch.float64)
+    where = Geometry.causal(6)
+    whole, _ = mixer(x, scheme.at(where))
+    _, state = mixer(x[:, :cut], scheme.at(Geometry.causal(cut)))
+    rest, _ = mixer(x[:, cut:], scheme.at(Geometry.causal(6 - cut, cached=cut)), state)
+    torch.testing.assert_close(rest, whole[:, cut:], atol=1e-12, rtol=1e-12)
+    # attention across sequences encodes keys and queries apart
+    seen = mixer.project_context(x, scheme, where.k_pos)
+    torch.testing.assert_close(mixer.cross_attention(x, seen, scheme.at(where)), whole, atol=1e-12, rtol=1e-12)
+
+
+def test_qk_norm_after_needs_a_norm_and_the_channels_of_a_head():
+    with pytest.raises(ValueError, match="qk_norm_after has an effect only with qk_norm; got qk_norm=False"):
+        AttentionOptions(qk_norm_after=True)
+    wider = Pope(heads=2, kv_heads=1, head_width=8)
+    must = "qk_norm_after needs a scheme without channels of its own; got 16 channels for a head_width of 8"
+    with pytest.raises(ValueError, match=must):
+        after(qk_norm_after=True).float()(torch.randn(1, 3, 16), wider.at(Geometry.causal(3)))

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
-from ordinate.models.activation import ACTIVATIONS, Activation
+from ordinate.models.activation import ACTIVATIONS, LEARNED, Activation, LearnedActivation, Xielu
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, Gate
 
 
@@ -46,6 +46,7 @@ X = torch.cat([torch.linspace(-13, 13, 53), torch.linspace(-1, 1, 41)]).double()
 def test_every_name_has_a_function():
     assert set(get_args(Activation)) == set(ACTIVATIONS) == set(FORMULAS)
     assert set(get_args(Gate)) == set(GATED)
+    assert set(get_args(LearnedActivation)) == set(LEARNED)
     assert set(get_args(FeedForwardKind)) == set(FEEDFORWARD_KINDS)
     # each function has one gated form
     assert sorted(GATED.values()) == sorted(ACTIVATIONS)
@@ -76,3 +77,31 @@ def test_a_gate_multiplies_by_its_activation(kind):
     gate, value = (x @ part.T for part in inner.widen.weight.split(6))
     bent = gate.detach().clone().apply_(FORMULAS[GATED[kind]])
     torch.testing.assert_close(inner(x), (bent * value) @ inner.narrow.weight.T, atol=1e-12, rtol=1e-12)
+
+
+def xielu(x, alpha_p, alpha_n, least=-1e-6):
+    above, below = softplus(alpha_p), 0.5 + softplus(alpha_n)
+    return above * x * x + 0.5 * x if x > 0 else below * (math.exp(min(x, least)) - 1 - x) + 0.5 * x
+
+
+def test_xielu_is_its_formula_and_its_parameters_learn():
+    bend = Xielu().double()
+    assert (softplus(bend.alpha_p.item()), 0.5 + softplus(bend.alpha_n.item())) == pytest.approx((0.8, 0.8))
+    bend.alpha_p.data.fill_(0.3)
+    bend.alpha_n.data.fill_(-0.7)
+    expected = torch.tensor([xielu(x, 0.3, -0.7) for x in X.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(bend(X), expected, atol=1e-9, rtol=1e-9)
+    # mutants: the two slopes exchanged, and one without the linear part
+    for given in ((-0.7, 0.3), (0.3, -1.4)):
+        assert (torch.tensor([xielu(x, *given) for x in X.tolist()]).double() - expected).abs().max() > 1e-2
+    x = (X[::5] + 0.0123).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, *_: bend(x), (x, *bend.parameters()))
+    assert set(bend.state_dict()) == {"alpha_p", "alpha_n", "beta", "eps"}
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_a_feedforward_with_a_learned_activation_trains_it(kind):
+    inner = FeedForward(kind, 4, 6)
+    inner(torch.randn(1, 3, 4)).square().sum().backward()
+    found = [name for name, one in inner.named_parameters() if name.startswith("activation.") and one.grad.any()]
+    assert len(found) == (2 if kind == "xielu" else 1)

@@ -46,6 +46,8 @@ GROUPED |= {"first_k_dense_replace": 0}
 LATENT = LLAMA | DEEPSEEK | {"num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "kv_lora_rank": 12}
 LATENT |= {"q_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 10}
 LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0, **LONG}
+SHORT = {"original_max_position_embeddings": 4, "rope_theta": 1e4}
+ERNIE_EXPERTS = {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -99,6 +101,19 @@ CASES = {
     | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
     "exaone4": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2},
     "exaone4, whole": LLAMA | {"sliding_window": None, "layer_types": ["full_attention"] * 2},
+    "apertus": LLAMA,
+    "apertus, prelu": LLAMA | {"hidden_act": "prelu", "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    "hunyuan_v1_dense": LLAMA | {"head_dim": 16},
+    "hunyuan_v1_dense, alpha": LLAMA
+    | {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "alpha": 9.0, "factor": 1.0, "rope_theta": 1e4}},
+    "ministral3": LLAMA
+    | {"head_dim": 16}
+    | {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.5, **SHORT}},
+    "cohere": LLAMA | {"logit_scale": 0.25},
+    "cohere, norms": LLAMA | {"logit_scale": 0.25, "use_qk_norm": True, "attention_bias": True},
+    "minimax_m2": LLAMA | {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8},
+    "ernie4_5_moe": LLAMA | ERNIE_EXPERTS,
+    "ernie4_5_moe, all": LLAMA | ERNIE_EXPERTS | {"moe_layer_start_index": 0, "moe_num_shared_experts": 0},
     "cohere2": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2, "logit_scale": 0.25},
     "starcoder2": LLAMA,
     "olmo": LLAMA | {"clip_qkv": 0.5},
@@ -130,6 +145,7 @@ CASES = {
     "mixtral, windows": LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 4},
     "olmoe": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2},
     "olmoe, clipped": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2, "clip_qkv": 0.5},
+    "flex_olmo": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": True},
     "qwen3_moe": LLAMA | QWEN_EXPERTS,
     "qwen3_moe, dense layers": LLAMA | QWEN_EXPERTS | {"decoder_sparse_step": 2, "norm_topk_prob": True},
     "qwen2_moe": LLAMA | SHARED_EXPERT,
@@ -207,6 +223,9 @@ TEXT_HEADS = {
     "nemotron, text heads": LLAMA,
     "persimmon, text heads": CASES["persimmon"],
     "helium, text heads": LLAMA | {"head_dim": 8},
+    "apertus, text heads": LLAMA,
+    "hunyuan_v1_dense, text heads": CASES["hunyuan_v1_dense"],
+    "ministral3, text heads": CASES["ministral3"],
     "mistral, text heads": LLAMA | {"sliding_window": 4},
     "ministral, text heads": LLAMA
     | {"sliding_window": 4, "head_dim": 8, "layer_types": ["full_attention", "sliding_attention"]},

@@ -281,6 +281,7 @@ DEEPSEEK_MOE = (
         "norm_topk_prob": [OUT, True, False],
     }
 )
+NULL_NORMALISE = {"norm_topk_prob": [OUT, None, True, False]}
 LATENT = DEEPSEEK | {"num_key_value_heads": 2, "kv_lora_rank": 8, "q_lora_rank": 6, "topk_group": 1}
 LATENT |= {"qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 5}
 LATENT_ROPES = [
@@ -543,6 +544,7 @@ FIELDS = {
             "rope_interleave": [OUT, None, True, False],
             "num_mtp_layers": [OUT, 0, 2],
             "token_classification_bias": [OUT, True, False],
+            **NULL_NORMALISE,
         },
         [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TOKEN_CLASSES],
     ),
@@ -552,6 +554,7 @@ FIELDS = {
         | {
             "head_dim": [OUT, None, 6],
             "num_key_value_heads": [OUT, None, 2, 3],
+            **NULL_NORMALISE,
             "topk_method": [OUT, "greedy", "group_limited_greedy", "group_limited_greedy"],
             "mlp_bias": [OUT, True, False],
         },
@@ -577,7 +580,9 @@ FIELDS = {
     ),
     "dots1": (
         DEEPSEEK,
-        DEEPSEEK_MOE | {name: WINDOWS[name] for name in ("sliding_window", "max_window_layers", "layer_types")},
+        DEEPSEEK_MOE
+        | NULL_NORMALISE
+        | {name: WINDOWS[name] for name in ("sliding_window", "max_window_layers", "layer_types")},
         [LM, LM, BASE],
     ),
     "qwen2_moe": (
@@ -610,6 +615,15 @@ FIELDS = {
             "norm_topk_prob": [OUT, True, False],
             "clip_qkv": [OUT, None, 0.5, 2.0],
         },
+        [LM, LM, BASE],
+    ),
+    "flex_olmo": (
+        LLAMA | {"num_experts": 4, "num_experts_per_tok": 2, "pad_token_id": None},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | ROUTED
+        | PADDED
+        | {"hidden_act": [OUT, *ACTIVATIONS], "num_experts": [3, 5], "num_experts_per_tok": [1, 3]}
+        | {"norm_topk_prob": [OUT, True, False]},
         [LM, LM, BASE],
     ),
     "gpt_oss": (

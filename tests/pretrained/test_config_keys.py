@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.feedforward import GATED
 from ordinate.pretrained import verify
-from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, activation_name
+from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, HF_LEARNED, activation_name
 from ordinate.pretrained.checkpoint_files import CheckpointTensors
 from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.pretrained.config_types import OPTIONAL
@@ -261,6 +261,7 @@ def test_activations_have_the_names_and_the_numbers_of_transformers():
     x = torch.linspace(-13, 13, 105, dtype=torch.float64)
     # these two have parameters
     assert set(ACT2FN) - {"prelu", "xielu"} == set(HF_ACTIVATIONS)
+    assert set(HF_LEARNED) == set(ACT2FN)
     for name, ours in HF_ACTIVATIONS.items():
         torch.testing.assert_close(ACTIVATIONS[ours](x), ACT2FN[name](x), atol=1e-9, rtol=1e-9)
         gate = HF_GATES[name]

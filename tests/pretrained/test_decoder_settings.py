@@ -318,7 +318,7 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             "num_experts_per_tok=4; load",
         ),
         ("dots1", {"n_shared_experts": None}, "n_shared_experts in .* a whole number, where .*; got None; correct"),
-        ("dots1", {"norm_topk_prob": None}, r"norm_topk_prob in config\.json must be true or false; got None"),
+        ("glm4_moe", {"norm_topk_prob": None}, r"norm_topk_prob in config\.json must be true or false; got None"),
         ("olmoe", {"clip_qkv": 0.0}, "clip_qkv must be above zero; got 0.0; correct it, or leave it out"),
         ("gpt_oss", {"swiglu_limit": 0.0}, r"swiglu_limit in config\.json must be above zero; got 0\.0; correct"),
         ("olmo", {"clip_qkv": -1.0}, "clip_qkv must be above zero; got -1.0; correct it, or leave it out"),

@@ -146,7 +146,8 @@ def test_there_and_back_gives_the_same_bits(name, pairs, tmp_path):
             # the rows of the tables of RoBERTa and OPT that no token takes are not kept
             counted = other.base_model_prefix == "roberta" and "position_embeddings" in key
             rows = slice(2 if counted or key.endswith("embed_positions.weight") else 0, None)
-            assert written[key][rows].equal(first[key][rows])
+            kept, given = (torch.atleast_1d(one[key])[rows] for one in (written, first))
+            assert kept.equal(given)
         read = type(other).from_pretrained(again).eval()
         near(theirs(read, end, TEXT), theirs(other, end, TEXT))
         assert end == SPANS or read.config.id2label == ENDS[end]

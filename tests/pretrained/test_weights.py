@@ -94,7 +94,8 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     for key in first:
         # the rows of OPT's table that no token takes are not kept
         rows = slice(2 if key.endswith("embed_positions.weight") else 0, None)
-        assert written[key][rows].equal(first[key][rows])
+        kept, given = (torch.atleast_1d(one[key])[rows] for one in (written, first))
+        assert kept.equal(given)
     assert load(tmp_path).shape == model.shape
     other = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     near(other(TEXT).logits, theirs(name)(TEXT).logits, 0)

@@ -15,8 +15,9 @@ FACTORS = {
     "plain": lambda n, s: math.log(n),
     "ssmax": lambda n, s: s * math.log(n),
     "llama4": lambda n, s: math.log(math.floor(n / 8) + 1) * 0.1 + 1,
+    "ministral": lambda n, s: math.log(math.floor((n - 1) / 8) + 1) * 0.1 + 1,
 }
-BOUNDED = ("su", "qwen", "llama4")
+BOUNDED = ("su", "qwen", "llama4", "ministral")
 
 
 def drawn(*shape, seed=0):
@@ -112,6 +113,8 @@ def test_only_a_trained_form_needs_an_instance_for_each_layer():
         ({"form": "plain", "trained_length": 9}, "trained_length is not used by this form; got 9 with form='plain'"),
         ({"form": "ssmax", "trained_length": 9}, "trained_length is not used by this form"),
         ({"init_scale": 0.4}, "init_scale is not used by this form; got 0.4 with form='su', where it has no effect"),
+        ({"beta": 0.3}, "beta is not used by this form; got 0.3 with form='su', where it has no effect"),
+        ({"form": "ministral", "beta": math.inf}, "beta must be a finite number; got inf"),
         ({"trained_length": 1}, "trained_length must be above 1; got 1; give the training length"),
         ({"heads": 0}, "heads must be above zero"),
     ],
@@ -119,6 +122,15 @@ def test_only_a_trained_form_needs_an_instance_for_each_layer():
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         LogLength(**{"heads": 2} | options)
+
+
+def test_beta_is_the_factor_of_the_logarithm():
+    grown = LogLength(heads=1, form="ministral", trained_length=4, beta=0.7).factor(column([3, 4, 11, 12]))
+    expected = [1 + 0.7 * math.log(1 + steps) for steps in (0, 1, 2, 3)]
+    assert grown.flatten().tolist() == pytest.approx(expected, abs=1e-15)
+    # a mutant: the position is counted from one
+    other = LogLength(heads=1, form="llama4", trained_length=4, beta=0.7).factor(column([3, 4, 11, 12]))
+    assert not grown.equal(other)
 
 
 def test_positions_below_zero_are_refused():

@@ -129,8 +129,8 @@ class Family(ABC):
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
         names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`, `ignored` or `ignores`
         (checkpoint tensors to ignore), `wide` (tensors that stay in 32 bits), `copies` (tensors that are tied to the
-        token table), `optional_sizes` with `used_sizes` (sizes that not every model has) and `read_as` (another
-        family for some settings).
+        token table), `null_is_false`, `optional_sizes` with `used_sizes` (sizes that not every model has) and
+        `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -154,6 +154,8 @@ class Family(ABC):
     """Ends of the names of our tensors that are not read in 16 bits when the others are, as in transformers."""
     optional_sizes: ClassVar[frozenset[str]] = frozenset()
     """Keys of sizes that only some models of the family have; those of others may say anything."""
+    null_is_false: ClassVar[frozenset[str]] = frozenset()
+    """Keys whose null is false, as in transformers."""
     settings: Mapping[str, Any] = {}
     """The settings of the checkpoint that `read_config` read last; `rules` may depend on them."""
     warning: str = ""
@@ -176,6 +178,9 @@ class Family(ABC):
         Raises:
             ValueError: a feature of the family that the Ordinate model does not implement.
         """
+        given = {
+            name: False if value is None and name in self.null_is_false else value for name, value in given.items()
+        }
         need_settings(self, given, per_layer_config=None, is_causal=CAUSAL.get(self.model_class))
         _need_whole_cache(self, given)
         own = {name: value for name, value in given.items() if name not in self.aliases}

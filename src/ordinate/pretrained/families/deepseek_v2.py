@@ -36,6 +36,7 @@ class DeepseekV2(LatentLike):
     # transformers has no other
     heads = ("classes",)
     aliases: ClassVar[Mapping[str, str]] = {"num_experts": PUBLISHED_COUNT}
+    null_is_false = frozenset({"norm_topk_prob"})
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 102_400,

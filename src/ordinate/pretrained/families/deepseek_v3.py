@@ -41,6 +41,7 @@ class DeepseekV3(LatentLike):
     heads = ("classes", "token_classes")
     predictor = 61
     aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, "num_mtp_layers": PREDICTORS}
+    null_is_false = frozenset({"norm_topk_prob"})
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 129_280,

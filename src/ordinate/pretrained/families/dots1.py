@@ -29,6 +29,7 @@ class Dots1(DeepseekMoeLike):
     causal_lm_class = "Dots1ForCausalLM"
     # transformers has no other
     heads = ()
+    null_is_false = frozenset({"norm_topk_prob"})
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 152_064,

@@ -121,7 +121,7 @@ class Ernie45Moe(MoeLike):
         return [*super().expert_rules(shape, layer), bias]
 
     def stored_name(self, theirs: str, names: Collection[str]) -> str:
-        """Return a tensor's name in a checkpoint: that of the bias in published files, or in those of transformers."""
+        """Return a tensor's name in a checkpoint: transformers reads the bias under a later name, too."""
         name = super().stored_name(theirs, names)
         later = super().stored_name(theirs.replace(STATICS, f"gate.{STATICS}"), names)
         return later if name not in names and later in names else name
