@@ -65,7 +65,7 @@ def test_is_causal_must_be_that_of_the_family(family):
 @pytest.mark.parametrize(
     ("name", "windowed"),
     [
-        ("sliding_window", ("mistral", "mixtral", "qwen3_moe", "phi3", "starcoder2", *LAYER_TYPES)),
+        ("sliding_window", ("mistral", "ministral3", "mixtral", "qwen3_moe", "phi3", "starcoder2", *LAYER_TYPES)),
         # the others have no layer types, which the cache would follow
         ("attention_chunk_size", LAYER_TYPES),
     ],
