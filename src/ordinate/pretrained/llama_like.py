@@ -23,6 +23,11 @@ from ordinate.pretrained._family import (
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
+OUT_NORMS: Mapping[str, str] = {
+    "mixer_out_norm": "post_attention_layernorm",
+    "feedforward_out_norm": "post_feedforward_layernorm",
+}
+"""Names of the norms of a layer in checkpoints of families with norms of the outputs of branches only."""
 FEEDFORWARDS = {True: "swiglu or another gated", False: "relu2 or another plain"}
 
 

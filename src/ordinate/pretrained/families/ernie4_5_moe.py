@@ -7,10 +7,9 @@ from ordinate.core.checks import need
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, Weight, need_usual
-from ordinate.pretrained.families.ernie4_5 import Ernie45
+from ordinate.pretrained.ernie_like import ErnieLike
 from ordinate.pretrained.moe_like import MoeLike
 from ordinate.pretrained.qwen_moe_like import INNER
-from ordinate.pretrained.rope_parameters import interleaved
 
 COUNT, CHOSEN, SHARED = "moe_num_experts", "moe_k", "moe_num_shared_experts"
 """The keys of the number of experts, of those of each token, and of the widths of one that the shared network has."""
@@ -32,7 +31,7 @@ class RowBias(TensorRule):
         return [tensor[None]]
 
 
-class Ernie45Moe(MoeLike):
+class Ernie45Moe(ErnieLike, MoeLike):
     """ERNIE 4.5 with experts, in some layers, whose choice has a bias of its own, and a shared network beside them.
 
     Layers that predict tokens after the next one are not read, as in transformers.
@@ -44,17 +43,14 @@ class Ernie45Moe(MoeLike):
     model_type = "ernie4_5_moe"
     base_class = "Ernie4_5_MoeModel"
     causal_lm_class = "Ernie4_5_MoeForCausalLM"
-    # transformers has no other heads
-    heads = ()
     aliases: ClassVar[Mapping[str, str]] = {"num_experts": COUNT, "num_experts_per_tok": CHOSEN}
     defaults: ClassVar[Mapping[str, Any]] = {
-        **{name: value for name, value in Ernie45.defaults.items() if name != "use_bias"},
+        **ErnieLike.usual,
         "hidden_size": 2560,
         "intermediate_size": 12_288,
         "num_hidden_layers": 28,
         "num_attention_heads": 20,
         "num_key_value_heads": 4,
-        "head_dim": None,
         INNER: 1536,
         CHOSEN: 6,
         COUNT: 64,
@@ -68,9 +64,6 @@ class Ernie45Moe(MoeLike):
     expert_sizes = frozenset({INNER})
     optional_sizes = frozenset({"intermediate_size", INNER})
     wide = (".choice_bias", ".router.weight")
-
-    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
-        return interleaved(super().scheme(config, head_width))
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         # in transformers the experts have none, and the head has one too

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.pretrained.families.olmo2 import Olmo2
-from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.llama_like import OUT_NORMS, LlamaLike
 from ordinate.pretrained.moe_like import CHOSEN
 from ordinate.pretrained.olmo_moe_like import NORMALISE, PUBLISHED_COUNT, OlmoMoeLike
 
@@ -18,8 +17,8 @@ class FlexOlmo(OlmoMoeLike):
     model_type = "flex_olmo"
     base_class = "FlexOlmoModel"
     causal_lm_class = "FlexOlmoForCausalLM"
-    norm_position = Olmo2.norm_position
-    norms = Olmo2.norms
+    norm_position = "res_post"
+    norms = OUT_NORMS
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 100_352,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.llama_like import OUT_NORMS, LlamaLike
 
 
 class Olmo2(LlamaLike):
@@ -30,7 +30,4 @@ class Olmo2(LlamaLike):
     qk_norm = True
     qk_norm_across = True
     norm_position = "res_post"
-    norms: ClassVar[Mapping[str, str]] = {
-        "mixer_out_norm": "post_attention_layernorm",
-        "feedforward_out_norm": "post_feedforward_layernorm",
-    }
+    norms = OUT_NORMS
