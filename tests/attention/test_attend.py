@@ -17,7 +17,7 @@ from ordinate.attention import ScoreOptions
 from ordinate.attention._attend import BACKENDS
 from ordinate.attention.backends import offset_bias, row_blocks
 from ordinate.ops import sdpa
-from ordinate.schemes import T5, Alibi, NoPosition, TransformerXl
+from ordinate.schemes import T5, Alibi, NoPosition, Shaw, TransformerXl
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
@@ -277,7 +277,7 @@ def test_it_compiles_into_one_graph():
     program = """
 import torch
 from ordinate import Geometry, attend
-from ordinate.schemes import T5, Alibi, NoPosition, TransformerXl
+from ordinate.schemes import T5, Alibi, NoPosition, Shaw, TransformerXl
 
 for scheme in (NoPosition(), Alibi(heads=2), T5(heads=2)):
     for where in (Geometry.causal(7), Geometry.causal(3, cached=4), Geometry.causal(7, window=3)):
@@ -357,3 +357,13 @@ def test_a_geometry_of_another_batch_size_raises_an_error(untyped):
             ValueError, match=f"the geometry must have the batch size of q, or 1;.*got 3 for a batch of {batch}"
         ):
             attend(x, x, x, NoPosition().at(where))
+
+
+@pytest.mark.parametrize("tokens", [3, 700])
+@pytest.mark.parametrize("width", [1, 5])
+def test_vectors_of_another_width_than_the_values_are_an_error(width, tokens):
+    q, values = torch.randn(2, 2, tokens, 8), torch.randn(2, 2, tokens, width)
+    # of width 1 the outputs would be broadcast
+    with pytest.raises(ValueError, match=rf"^value_bias of Shaw must .* got \(2, 2, 1, 8\) .* \(2, 2, 1, {width}\)"):
+        attend(q, q, values, Shaw(head_width=8).at(Geometry.causal(tokens)))
+    assert attend(q, q, values, Shaw(head_width=8, values=False).at(Geometry.causal(tokens))).shape == values.shape

@@ -346,6 +346,7 @@ def _check(q: Queries, k: Keys, v: Values, at: Placed) -> None:
     )
     _check_sizes(q, k, v, at)
     _check_bias(q, at)
+    _check_value_bias(q, v, at)
 
 
 def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
@@ -396,3 +397,27 @@ def _check_bias(q: Queries, at: Placed) -> None:
         if isinstance(made, torch.Tensor) and made.ndim == 4:
             # backends check the numbers of queries and keys where they read the bias
             need_scores("bias", at.scheme, made, (*q.shape[:2], *made.shape[2:]))
+
+
+def _check_value_bias(q: Queries, v: Values, at: Placed) -> None:
+    # a term of another width would be broadcast to the output where one of the two is 1
+    if "value_bias" not in at.scheme.hooks or not all(at.where.shape):
+        return
+    pair, size = at.where.block(slice(0, 1), slice(0, 1)), (*q.shape[:2], 1)
+
+    def shape() -> tuple[int, ...] | None:
+        with torch.no_grad():
+            made = at.scheme.value_bias(q.new_zeros(*size, 1), pair)
+        return None if made is None else tuple(made.shape)
+
+    made, wanted = at.cached(("shape of value_bias", size), shape), (*size, v.shape[3])
+    need(
+        made is None or (len(made) == 4 and made[3] == v.shape[3] and all(map(_fits, made, wanted))),
+        f"value_bias of {type(at.scheme).__name__} must have the head width of the values",
+        lambda: f"got {made} for outputs of {wanted} (batch, heads, queries, head width)",
+        "build the scheme with the width of the values, or without vectors for them",
+    )
+
+
+def _fits(came: int, wanted: int) -> bool:
+    return came == 1 or came == wanted

@@ -117,7 +117,8 @@ class _Heads:
         groups = inputs.q.shape[1] // inputs.k.shape[1]
         self.groups = torch.arange(heads.start, heads.stop, device=inputs.q.device) // groups
         self.q = inputs.q[row : row + 1, heads].float().contiguous()
-        self.k, self.v = (x[row : row + 1, self.groups].float() for x in (inputs.k, inputs.v))
+        # chosen heads are laid out as the inputs are
+        self.k, self.v = (x[row : row + 1, self.groups].float().contiguous() for x in (inputs.k, inputs.v))
         asked, held, carried = OffsetVectors(*inputs[4:]).of_heads(heads)
         self.vectors = OffsetVectors(asked, None if held is None else held.flip(1), carried)
         self.scale, self.low = setting.scale, extent(setting.where)[0]

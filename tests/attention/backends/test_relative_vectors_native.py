@@ -225,7 +225,7 @@ NEAR = "most pairs have a vector of their own offset for the key or the value"
         (lambda: Shaw(head_width=8, past=300), torch.float32, None, NEAR),
         (lambda: Deberta(**SIZES, width=12, max_distance=300), torch.float32, None, NEAR),
         (lambda: Shaw(head_width=8, past=3), torch.float32, 1e-38, "scores may overflow float32"),
-        (lambda: Shaw(head_width=8, past=3), torch.float32, 0.0, "scores may overflow float32"),
+        (lambda: Shaw(head_width=8, past=3), torch.float32, 0.0, "vectors are divided by the scale, which is 0"),
         (lambda: made(CLIPPED["deberta"]()), torch.float32, 1e-3, LARGE),
     ],
 )
@@ -315,3 +315,39 @@ def test_the_kernel_runs_once_for_each_part_forward_and_not_again_backward(monke
     attend(*inputs, scheme.at(where), backend="relative_vectors").sum().backward()
     # one for pairs beyond the reach, and two blocks
     assert len(count) == 3
+
+
+def transposed(x):
+    return x.mT.contiguous().mT
+
+
+def spaced(x):
+    return torch.stack([x, x], -1).flatten(-2)[..., ::2]
+
+
+@pytest.mark.parametrize("layout", [transposed, spaced])
+@pytest.mark.parametrize("kv_heads", [2, 4])
+@pytest.mark.parametrize("name", ["transformer_xl", "music", "shaw, keys only"])
+def test_inputs_may_be_laid_out_in_any_way(name, kv_heads, layout):
+    where = Geometry.causal(70)
+    at, plain = made(SCHEMES[name]()).at(where), random_qkv(where, kv_heads=kv_heads, dtype=torch.float32)
+    assert "the C++ kernel" in str(explain(*plain, at, backend="relative_vectors").way)
+    usual, other = (
+        (out, *torch.autograd.grad(out.square().sum(), plain))
+        for out in (
+            attend(*plain, at, backend="relative_vectors"),
+            attend(*map(layout, plain), at, backend="relative_vectors"),
+        )
+    )
+    for one, same in zip(other, usual, strict=True):
+        assert torch.equal(one, same)
+
+
+def test_the_kernel_refuses_channels_that_are_not_contiguous():
+    where = Geometry.causal(70)
+    q, k, v = (x.detach() for x in random_qkv(where, heads=2, dtype=torch.float32))
+    table, span = torch.zeros(2, 139), tuple(torch.tensor([[[end]] * 2] * 2) for end in (0, 70))
+    given = table, where, attention.Scoring(1.0), span, False
+    assert attention.forward(q, k, v, *given)[0].isfinite().all()
+    with pytest.raises(RuntimeError, match=r"^attention: k has strides .*channels must be contiguous"):
+        attention.forward(q, transposed(k), v, *given)

@@ -161,6 +161,8 @@ def _not_native(call: AttentionCall, inputs: VectorInputs, setting: VectorOption
     apart = bool(split_of(setting).far)
     if (held or carried) and not apart:
         return "most pairs have a vector of their own offset for the key or the value"
+    if call.scale == 0.0:
+        return "vectors are divided by the scale, which is 0"
     reason = unfit(call) or (None if _stays_in_range(call, inputs) else "scores may overflow float32")
     if reason is None and apart and not _keeps_digits(call, inputs):
         return "vectors are so large beside queries and keys that digits would be lost"
@@ -183,8 +185,6 @@ def _keeps_digits(call: AttentionCall, inputs: VectorInputs) -> bool:
 
 def _stays_in_range(call: AttentionCall, inputs: VectorInputs) -> bool:
     """Whether no score or value, with vectors added to queries, keys and values before, can overflow float32."""
-    if call.scale == 0.0:
-        return False
     scale = abs(call.scale)
     asked, held, carried = (0.0 if x is None else largest_entry(x) for x in inputs[4:])
     q, k, v = call.largest

@@ -43,7 +43,11 @@ def call_kernel(name: str, job: ctypes.Structure, tensors: Mapping[str, Tensor |
     for field, given in tensors.items():
         if isinstance(given, Tensor):
             x = _as_in_memory(given, copies)
-            setattr(job, field, View.of(x) if kinds[field] is View else x.data_ptr())
+            view = kinds[field] is View
+            # a kernel would read other numbers
+            if not (x.is_contiguous() or (view and (x.stride(-1) == 1 or x.shape[-1] == 1))):
+                raise RuntimeError(f"{name}: {field} has strides {x.stride()}; its channels must be contiguous")
+            setattr(job, field, View.of(x) if view else x.data_ptr())
         elif given is not None:
             setattr(job, field, kinds[field](*(_as_in_memory(x, copies).data_ptr() for x in given)))
     problem = load_kernel(name)(ctypes.byref(job))
