@@ -187,6 +187,15 @@ def test_the_workspace_of_a_dense_bias_is_what_is_held(name, at, learns, size, b
     need_close(*said_and_held(name, size, batch=batch))
 
 
+def test_what_autograd_keeps_of_making_vectors_is_counted(monkeypatch):
+    monkeypatch.delenv("ORDINATE_NATIVE")
+    if build.unavailable_reason("attention"):
+        pytest.skip("needs a C++ compiler")
+    # the gradient of the projection needs the sinusoids, here the largest tensor
+    monkeypatch.setitem(CASES, "wide", ("dense_bias", lambda: TransformerXl(**SHAW, width=4096), causal, True, {}))
+    need_close(*said_and_held("wide", 1100, batch=1))
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("at", [causal, window, packed, padded, Geometry.full], ids=lambda at: at.__name__)

@@ -85,12 +85,13 @@ class DenseBias(Backend):
             # the output does not exist yet while the bias is made
             return max(most - result, held)
         learns, cuts = torch.is_grad_enabled(), largest_blocks(blocks_of(call.where, call.q, call.k))
+        sources: list[TermSource] = []
+        # with what autograd keeps of making them
+        most, kept = peak_and_rest(lambda: sources.append(term_source(call)) or sources, call.where.shape[0])
         with torch.no_grad():
-            sources: list[TermSource] = []
-            _, kept = peak_and_rest(lambda: sources.append(term_source(call)) or sources, call.where.shape[0])
             blocks = [max(_block_bytes(call, cut, sources[0])) for cut in cuts]
         lost = result // 2 if learns and call.q.dtype == torch.bfloat16 else 0
-        return kept + 8 * math.prod(call.q.shape[:3]) + lost + max(blocks)
+        return max(most - result, kept + 8 * math.prod(call.q.shape[:3]) + lost + max(blocks))
 
 
 def _in_blocks(call: AttentionCall) -> bool:
