@@ -89,13 +89,15 @@ def _check_bias(q: Queries, at: Placed) -> None:
 
 def _check_value_bias(q: Queries, v: Values, at: Placed) -> None:
     # a term of another width would be broadcast to the output where one of the two is 1
-    if "value_bias" not in at.scheme.hooks or not all(at.where.shape):
+    if "value_bias" not in at.scheme.hooks:
         return
-    pair, size = at.where.block(slice(0, 1), slice(0, 1)), (*q.shape[:2], 1)
+    # a pair, or nothing without queries or keys
+    pair = at.where.block(slice(0, 1), slice(0, 1))
+    size = *q.shape[:2], pair.shape[0]
 
     def shape() -> tuple[int, ...] | None:
         with torch.no_grad():
-            made = at.scheme.value_bias(q.new_zeros(*size, 1), pair)
+            made = at.scheme.value_bias(q.new_zeros(*size, pair.shape[1]), pair)
         return None if made is None else tuple(made.shape)
 
     made, wanted = at.cached(("shape of value_bias", size), shape), (*size, v.shape[3])
