@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ordinate import Geometry
+from ordinate.mixers import GatedDeltaOptions
 from ordinate.mixers.gated_deltanet import GatedDeltaNet
 from ordinate.ops.native import build
 from ordinate.schemes import NoPosition
@@ -22,7 +23,10 @@ def paper(mixer, x, twice=1):
     rows = convolved(x @ mixer.project.weight.T, mixer.convolution.weight)
     out = []
     for token, row in zip(x, rows, strict=True):
-        q, k, v = (part.view(heads, -1) for part in row.split(mixer.widths))
+        q, k, v = (
+            part.view(-1, size) for part, size in zip(row.split(mixer.widths), (keys, keys, mixer.sizes.value_width))
+        )
+        q, k = (part.repeat_interleave(heads // len(part), 0) for part in (q, k))
         q, k = (y / torch.sqrt((y * y).sum(1, keepdim=True) + 1e-6) for y in (q, k))
         beta = twice * torch.sigmoid(mixer.rate.weight @ token)
         step = torch.log1p(torch.exp(mixer.step.weight @ token + mixer.decay.bias))
@@ -30,7 +34,7 @@ def paper(mixer, x, twice=1):
         moves = torch.eye(keys).to(x) - beta[:, None, None] * k[:, :, None] * k[:, None]
         state = alpha[:, None, None] * state @ moves + beta[:, None, None] * v[:, :, None] * k[:, None]
         y = (state @ q[:, :, None])[..., 0] / keys**0.5
-        y = y / torch.sqrt((y * y).mean(1, keepdim=True) + 1e-5) * mixer.norm_scale
+        y = y / torch.sqrt((y * y).mean(1, keepdim=True) + mixer.sizes.norm_eps) * mixer.norm_scale
         y = y.flatten()
         if mixer.gate is not None:
             gate = mixer.gate.weight @ token
@@ -43,6 +47,7 @@ def paper(mixer, x, twice=1):
     ("mixer", "twice"),
     [
         (lambda: GatedDeltaNet(width=12, heads=3), 1),
+        (lambda: GatedDeltaNet(width=12, heads=4, variant=GatedDeltaOptions(2, 0.1)), 1),
         (
             lambda: GatedDeltaNet(
                 width=10, heads=3, key_width=5, value_ratio=1, gate=False, negative_eigenvalues=True

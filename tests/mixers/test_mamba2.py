@@ -3,6 +3,7 @@ import torch
 from torch.nn.functional import softplus
 
 from ordinate import Geometry
+from ordinate.mixers import Mamba2Options
 from ordinate.mixers.mamba2 import Mamba2
 from ordinate.schemes import NoPosition
 
@@ -21,25 +22,34 @@ def paper(mixer, u):
     """The recurrence of section 3 of the paper and its block of section 7, token by token."""
     inner, heads, groups = mixer.widths[0], mixer.heads, mixer.groups
     states, channels = mixer.widths[1] // groups, inner // heads
-    z, mixed, steps = (u @ mixer.project.weight.T).split([inner, sum(mixer.widths), heads], 1)
-    rows = convolved(mixed, mixer.convolution.weight, mixer.convolution.bias)
+    variant, zero = mixer.variant, u.new_zeros(())
+    given, shift, end = (
+        zero if bias is None else bias for bias in (mixer.project.bias, mixer.convolution.bias, mixer.out.bias)
+    )
+    z, mixed, steps = (u @ mixer.project.weight.T + given).split([inner, sum(mixer.widths), heads], 1)
+    rows = convolved(mixed, mixer.convolution.weight, shift)
     rates, state = torch.exp(mixer.decay.log_rate), u.new_zeros(heads, channels, states)
     out = []
     for row, gate, step in zip(rows, z, steps, strict=True):
         x, b, c = row.split(mixer.widths)
         x, b, c = x.view(heads, channels), b.view(groups, states), c.view(groups, states)
         b, c = (part.repeat_interleave(heads // groups, 0) for part in (b, c))
-        step = softplus(step + mixer.decay.bias)
+        step = softplus(step + mixer.decay.bias).clamp(variant.least_step, variant.largest_step)
         state = torch.exp(-rates * step)[:, None, None] * state + step[:, None, None] * x[:, :, None] * b[:, None]
         y = (state * c[:, None]).sum(2) + mixer.skip[:, None] * x
         y = (y.flatten() * silu(gate)).view(groups, -1)
-        y = y / torch.sqrt((y * y).mean(1, keepdim=True) + 1e-5)
-        out.append(mixer.out.weight @ (y.flatten() * mixer.norm_scale))
+        y = y / torch.sqrt((y * y).mean(1, keepdim=True) + variant.norm_eps)
+        out.append(mixer.out.weight @ (y.flatten() * mixer.norm_scale) + end)
     return torch.stack(out)
 
 
 @pytest.mark.parametrize(
-    "options", [{"head_dim": 3, "states": 5}, {"head_dim": 4, "states": 3, "groups": 2, "taps": 2}]
+    "options",
+    [
+        {"head_dim": 3, "states": 5},
+        {"head_dim": 4, "states": 3, "groups": 2, "taps": 2},
+        {"head_dim": 4, "states": 3, "variant": Mamba2Options(True, False, 0.1, 0.01, 0.05)},
+    ],
 )
 def test_it_is_what_the_paper_writes_gradients_too(options):
     mixer = Mamba2(width=6 if options["head_dim"] == 3 else 8, **options).double()
@@ -54,8 +64,9 @@ def test_it_is_what_the_paper_writes_gradients_too(options):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
 
 
-def test_padding_does_not_enter_the_state_by_the_bias_of_the_convolution():
-    mixer, x = Mamba2(width=6, states=5).double(), torch.randn(1, 7, 6, dtype=torch.float64)
+@pytest.mark.parametrize("variant", [Mamba2Options(), Mamba2Options(bias=True)])
+def test_padding_enters_neither_the_state_nor_the_convolution_by_a_bias(variant):
+    mixer, x = Mamba2(width=6, states=5, variant=variant).double(), torch.randn(1, 7, 6, dtype=torch.float64)
     real = torch.tensor([[False, False, False, True, True, True, True]])
     padded, _ = mixer(x, NoPosition().at(Geometry.padded(real)))
     alone, _ = mixer(x[:, 3:], NoPosition().at(Geometry.causal(4)))

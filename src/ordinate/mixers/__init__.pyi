@@ -1,4 +1,6 @@
+from ._gated_delta_options import GatedDeltaOptions as GatedDeltaOptions
 from ._latent_options import LatentOptions as LatentOptions
+from ._mamba2_options import Mamba2Options as Mamba2Options
 from ._mixer import Mixer as Mixer
 from ._mixer import MixerState as MixerState
 from ._projections import AttentionOptions as AttentionOptions

@@ -7,7 +7,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_positive, need_whole
+from ordinate.core.checks import need, need_positive, need_whole
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import at_least_float32
 from ordinate.mixers._mixer import MixerState
@@ -15,6 +15,7 @@ from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._short_convolution import ShortConvolution
 from ordinate.ops.delta_rule import gated_delta_rule
 from ordinate.ops.head_norm import head_norm, unit_norm
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native.recurrence import Matrices
 from ordinate.ops.scalar_decay import LogDecays
 from ordinate.ops.shift import bidirectional
@@ -46,6 +47,8 @@ class DeltaRuleSizes:
         taps: tokens that the short convolution spans.
         gate: whether the output is multiplied by a gate.
         negative_eigenvalues: whether the share beta that a value replaces is twice a sigmoid.
+        key_heads: heads of queries and keys, each shared by as many heads; None: as many as heads.
+        norm_eps: epsilon of the norm of each head.
     """
 
     width: int
@@ -55,11 +58,24 @@ class DeltaRuleSizes:
     taps: int
     gate: bool
     negative_eigenvalues: bool
+    key_heads: int | None = None
+    norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
         for name in ("width", "heads", "key_width", "value_width"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
+        need(
+            self.heads % self.query_heads == 0,
+            "key_heads must divide heads",
+            f"got {self.key_heads} and {self.heads}",
+            "choose a number that does",
+        )
+
+    @property
+    def query_heads(self) -> int:
+        """Heads of queries and keys."""
+        return self.heads if self.key_heads is None else self.key_heads
 
 
 class DeltaRuleMixer(SequenceMixer[DeltaRuleState]):
@@ -78,7 +94,7 @@ class DeltaRuleMixer(SequenceMixer[DeltaRuleState]):
 
     def __init__(self, sizes: DeltaRuleSizes) -> None:
         super().__init__()
-        keys, values = sizes.heads * sizes.key_width, sizes.heads * sizes.value_width
+        keys, values = sizes.query_heads * sizes.key_width, sizes.heads * sizes.value_width
         self.sizes, self.widths = sizes, [keys, keys, values]
         self.project = nn.Linear(sizes.width, sum(self.widths), bias=False)
         self.convolution = ShortConvolution(sum(self.widths), sizes.taps)
@@ -102,15 +118,16 @@ class DeltaRuleMixer(SequenceMixer[DeltaRuleState]):
 
     def _read(self, x: Tokens, state: DeltaRuleState | None) -> tuple[Tokens, DeltaRuleState]:
         mixed, recent = self.convolution(self.project(x), None if state is None else state.recent)
+        asked = self.sizes.query_heads, self.sizes.query_heads, self.sizes.heads
         q, k, v = (
-            rearrange(at_least_float32(part), "b n (h d) -> b h n d", h=self.sizes.heads)
-            for part in mixed.split(self.widths, -1)
+            rearrange(at_least_float32(part), "b n (h d) -> b h n d", h=heads)
+            for part, heads in zip(mixed.split(self.widths, -1), asked, strict=True)
         )
+        q, k = (repeat_keys(unit_norm(part), self.sizes.heads) for part in (q, k))
         rates = torch.sigmoid(at_least_float32(self.rate(x))).mT
         if self.sizes.negative_eigenvalues:
             rates = 2 * rates
-        start = q.new_zeros(*q.shape[:2], q.shape[3], v.shape[3]) if state is None else state.matrices
-        q, k = unit_norm(q) * q.shape[3] ** -0.5, unit_norm(k)
-        y, matrices = gated_delta_rule(q, k, v, rates, self.log_decay(x), start)
-        y = head_norm(y, self.norm_scale, None if self.gate is None else self.gate(x))
+        start = q.new_zeros(*v.shape[:2], q.shape[3], v.shape[3]) if state is None else state.matrices
+        y, matrices = gated_delta_rule(q * q.shape[3] ** -0.5, k, v, rates, self.log_decay(x), start)
+        y = head_norm(y, self.norm_scale, None if self.gate is None else self.gate(x), self.sizes.norm_eps)
         return self.out(y.to(x.dtype)), DeltaRuleState(recent, matrices)

@@ -25,10 +25,14 @@ class StepDecay(nn.Module):
     Args:
         heads: heads.
         rates: smallest and largest initial rate.
+        limits: smallest and largest step size, to which others are clamped; None: no limit.
     """
 
-    def __init__(self, heads: int, rates: tuple[float, float]) -> None:
+    def __init__(
+        self, heads: int, rates: tuple[float, float], limits: tuple[float | None, float | None] = (None, None)
+    ) -> None:
         super().__init__()
+        self.limits = limits
         rate = torch.empty(heads).uniform_(*rates)
         # a rate of exactly 0 has no logarithm
         self.log_rate = nn.Parameter(rate.clamp(min=1e-4).log())
@@ -39,4 +43,6 @@ class StepDecay(nn.Module):
     def forward(self, x: Float[Tensor, "b n h"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"]]:
         """Return the step sizes and the log decays, in float32 or wider."""
         step = softplus(at_least_float32(x) + at_least_float32(self.bias)).mT
+        if self.limits != (None, None):
+            step = step.clamp(*self.limits)
         return step, -decay_rate(at_least_float32(self.log_rate))[:, None] * step

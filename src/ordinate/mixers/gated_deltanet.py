@@ -5,6 +5,7 @@ from torch import nn
 from ordinate.core.checks import need_positive
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._delta_rule import DeltaRuleMixer, DeltaRuleSizes
+from ordinate.mixers._gated_delta_options import GatedDeltaOptions
 from ordinate.mixers._step_decay import StepDecay
 from ordinate.ops.scalar_decay import LogDecays
 
@@ -27,6 +28,10 @@ class GatedDeltaNet(DeltaRuleMixer):
         taps: tokens that the short convolution spans, the current one included.
         gate: whether the output is multiplied by silu(x W_g).
         negative_eigenvalues: whether beta = 2 sigmoid(x W_b), with which a state can change its sign.
+        variant: further options: fewer heads of queries and keys, the epsilon of the norm. On a command line
+            `gated_deltanet:variant.key_heads=2`.
+    Raises:
+        ValueError: sizes that are not positive, or key heads that do not divide the heads.
     Source: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks, https://arxiv.org/abs/2412.06464, section 3, and
         the layer of https://github.com/fla-org/flash-linear-attention; e^a and b initialised as there: uniform up to
         16, and so that softplus(b) is log-uniform between 0.001 and 0.1.
@@ -44,11 +49,14 @@ class GatedDeltaNet(DeltaRuleMixer):
         taps: int = 4,
         gate: bool = True,
         negative_eigenvalues: bool = False,
+        variant: GatedDeltaOptions | None = None,
     ) -> None:
+        variant = GatedDeltaOptions() if variant is None else variant
         for name, size in (("width", width), ("heads", heads), ("value_ratio", value_ratio)):
             need_positive(name, size)
         size = max(1, 3 * width // (4 * heads)) if key_width is None else key_width
-        super().__init__(DeltaRuleSizes(width, heads, size, value_ratio * size, taps, gate, negative_eigenvalues))
+        own = width, heads, size, value_ratio * size, taps, gate, negative_eigenvalues
+        super().__init__(DeltaRuleSizes(*own, variant.key_heads, variant.norm_eps))
         self.step = nn.Linear(width, heads, bias=False)
         self.decay = StepDecay(heads, (0.0, 16.0))
 

@@ -11,6 +11,7 @@ from torch.nn.functional import silu
 from ordinate.core.checks import need, need_positive, need_whole
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import at_least_float32
+from ordinate.mixers._mamba2_options import Mamba2Options
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._short_convolution import ShortConvolution
@@ -55,6 +56,8 @@ class Mamba2(SequenceMixer[Mamba2State]):
         states: states of each channel, N.
         groups: groups of heads; each has its own B and C, and its own norm.
         taps: tokens that the short convolution spans, the current one included.
+        variant: further options: biases, the epsilon of the norm, limits of D. On a command line
+            `mamba2:variant.bias=true,variant.least_step=0.001`.
     Raises:
         ValueError: sizes that do not divide each other.
     Source: Dao and Gu 2024, Transformers are SSMs, https://arxiv.org/abs/2405.21060, sections 6 and 7, and the module
@@ -77,8 +80,10 @@ class Mamba2(SequenceMixer[Mamba2State]):
         states: int = 128,
         groups: int = 1,
         taps: int = 4,
+        variant: Mamba2Options | None = None,
     ) -> None:
         super().__init__()
+        self.variant = variant = Mamba2Options() if variant is None else variant
         for name, size in (("width", width), ("expand", expand), ("states", states), ("groups", groups)):
             need_whole(name, size)
             need_positive(name, size)
@@ -100,12 +105,12 @@ class Mamba2(SequenceMixer[Mamba2State]):
             "choose groups that do, such as 1",
         )
         self.groups, self.widths = groups, [inner, groups * states, groups * states]
-        self.project = nn.Linear(width, inner + sum(self.widths) + self.heads, bias=False)
-        self.convolution = ShortConvolution(sum(self.widths), taps, bias=True)
-        self.decay = StepDecay(self.heads, (1.0, 16.0))
+        self.project = nn.Linear(width, inner + sum(self.widths) + self.heads, bias=variant.bias)
+        self.convolution = ShortConvolution(sum(self.widths), taps, bias=variant.convolution_bias)
+        self.decay = StepDecay(self.heads, (1.0, 16.0), variant.limits)
         self.skip = nn.Parameter(torch.ones(self.heads))
         self.norm_scale = nn.Parameter(torch.ones(inner))
-        self.out = nn.Linear(inner, width, bias=False)
+        self.out = nn.Linear(inner, width, bias=variant.bias)
 
     def mix_sequences(
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: Mamba2State | None
@@ -119,6 +124,9 @@ class Mamba2(SequenceMixer[Mamba2State]):
         self, u: Tokens, real: Bool[Tensor, "b n"] | None, state: Mamba2State | None
     ) -> tuple[Tokens, Mamba2State]:
         gate, mixed, steps = self.project(u).split([self.widths[0], sum(self.widths), self.heads], -1)
+        if real is not None and self.variant.bias:
+            # the convolution would carry the bias of padding into the first tokens
+            mixed = mixed.masked_fill(~real[..., None], 0)
         mixed, recent = self.convolution(mixed, None if state is None else state.recent)
         if real is not None:
             # the bias of the convolution makes padding non-zero, which would enter the state
@@ -131,5 +139,6 @@ class Mamba2(SequenceMixer[Mamba2State]):
         y, matrices = scalar_decay_attention(c, b, x * step[..., None], logs, start)
         y = y + at_least_float32(self.skip)[:, None, None] * x
         y = rearrange(y, "b h n d -> b n h d").flatten(2) * silu(at_least_float32(gate))
-        y = rms_norm(y.unflatten(2, (self.groups, -1))).flatten(2) * at_least_float32(self.norm_scale)
+        y = rms_norm(y.unflatten(2, (self.groups, -1)), self.variant.norm_eps).flatten(2)
+        y = y * at_least_float32(self.norm_scale)
         return self.out(y.to(u.dtype)), Mamba2State(recent, matrices)

@@ -1,0 +1,145 @@
+"""The recurrent mixers beside the modules of transformers that published models have, with the same weights."""
+
+import pytest
+import torch
+from transformers import DynamicCache, Mamba2Config, Qwen3NextConfig
+from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
+
+from ordinate import Geometry
+from ordinate.mixers import GatedDeltaNet, GatedDeltaOptions, Mamba2, Mamba2Options
+from ordinate.schemes import NoPosition
+
+TOKENS = 11
+
+
+def drawn(module):
+    """The module with numbers of which each shows."""
+    for parameter in module.parameters():
+        parameter.data.add_(0.3 * torch.randn_like(parameter))
+    return module.eval()
+
+
+def mamba2(limits=(0.0, float("inf")), **options):
+    """A Mamba-2 of transformers, and ours with its weights."""
+    given = {"use_bias": False, "use_conv_bias": True, "n_groups": 2, "conv_kernel": 3} | options
+    config = Mamba2Config(hidden_size=16, num_heads=8, head_dim=4, state_size=6, num_hidden_layers=1,
+                          layer_norm_epsilon=1e-2, chunk_size=4, time_step_limit=limits, **given)  # fmt: skip
+    there = drawn(Mamba2Mixer(config, 0))
+    largest = None if limits[1] == float("inf") else limits[1]
+    variant = Mamba2Options(given["use_bias"], given["use_conv_bias"], 1e-2, limits[0], largest)
+    here = Mamba2(
+        width=16, head_dim=4, states=6, groups=given["n_groups"], taps=given["conv_kernel"], variant=variant
+    )
+    pairs = [(here.project, there.in_proj), (here.out, there.out_proj)]
+    with torch.no_grad():
+        for ours, theirs in pairs:
+            ours.load_state_dict(theirs.state_dict())
+        here.convolution.weight.copy_(there.conv1d.weight[:, 0])
+        if there.conv1d.bias is not None:
+            here.convolution.bias.copy_(there.conv1d.bias)
+        here.decay.log_rate.copy_(there.A_log)
+        here.decay.bias.copy_(there.dt_bias)
+        here.skip.copy_(there.D)
+        here.norm_scale.copy_(there.norm.weight)
+    return config, there, here
+
+
+def gated_deltanet(value_heads=4, ratio=1, key_heads=2):
+    """A gated DeltaNet of Qwen3-Next, and ours with its weights."""
+    d = 5
+    config = Qwen3NextConfig(hidden_size=16, num_hidden_layers=1, layer_types=["linear_attention"],
+                             linear_num_key_heads=key_heads, linear_num_value_heads=value_heads,
+                             linear_key_head_dim=d, linear_value_head_dim=ratio * d, linear_conv_kernel_dim=3,
+                             rms_norm_eps=1e-2)  # fmt: skip
+    there = drawn(Qwen3NextGatedDeltaNet(config, 0))
+    variant = GatedDeltaOptions(key_heads, 1e-2)
+    here = GatedDeltaNet(width=16, heads=value_heads, key_width=d, value_ratio=ratio, taps=3, variant=variant)
+    shared = value_heads // key_heads
+    # by key head: its query, its key, the values of its heads, their gates
+    rows = there.in_proj_qkvz.weight.data.unflatten(0, (key_heads, -1))
+    q, k, v, z = (x.flatten(0, 1) for x in rows.split([d, d, shared * ratio * d, shared * ratio * d], 1))
+    b, a = (x.flatten(0, 1) for x in there.in_proj_ba.weight.data.unflatten(0, (key_heads, -1)).chunk(2, 1))
+    with torch.no_grad():
+        for ours, theirs in (
+            (here.project.weight, torch.cat([q, k, v])), (here.gate.weight, z), (here.rate.weight, b),
+            (here.step.weight, a), (here.convolution.weight, there.conv1d.weight[:, 0]),
+            (here.decay.log_rate, there.A_log), (here.decay.bias, there.dt_bias),
+            (here.norm_scale, there.norm.weight), (here.out.weight, there.out_proj.weight),
+        ):  # fmt: skip
+            ours.copy_(theirs)
+    return config, there, here
+
+
+CASES = {
+    "mamba2": mamba2,
+    "mamba2, one group": lambda: mamba2(n_groups=1, conv_kernel=4),
+    "mamba2, biases": lambda: mamba2(use_bias=True, use_conv_bias=False),
+    "mamba2, limits": lambda: mamba2(limits=(0.3, 0.9)),
+    "gated_deltanet": gated_deltanet,
+    "gated_deltanet, wide values": lambda: gated_deltanet(ratio=2),
+    "gated_deltanet, as many keys": lambda: gated_deltanet(key_heads=4),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mixer_computes_what_the_module_of_transformers_does(case):
+    torch.manual_seed(0)
+    _, there, here = CASES[case]()
+    x, other = (torch.randn(2, TOKENS, 16, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    x.requires_grad_()
+    other.requires_grad_()
+    ours, theirs = here(x, NoPosition().at(Geometry.causal(TOKENS)))[0], there(other)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    asked = torch.randn_like(ours)
+    (one,), (two,) = torch.autograd.grad(ours, x, asked), torch.autograd.grad(theirs, other, asked)
+    torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
+
+
+# transformers carries the bias of the projection of padding into the first tokens
+@pytest.mark.parametrize("case", [case for case in CASES if "biases" not in case])
+@torch.no_grad()
+def test_padding_on_the_left_is_zeroed_as_there(case):
+    torch.manual_seed(0)
+    _, there, here = CASES[case]()
+    x, real = torch.randn(2, TOKENS, 16), torch.arange(TOKENS) >= torch.tensor([[4], [0]])
+    ours = here(x, NoPosition().at(Geometry.padded(real)))[0]
+    torch.testing.assert_close(ours[real], there(x, attention_mask=real)[real], rtol=1e-4, atol=1e-5)
+
+
+# a step of transformers leaves the limits of the step size out
+@pytest.mark.parametrize("case", [case for case in CASES if "limits" not in case])
+@torch.no_grad()
+def test_a_text_token_by_token_is_what_it_is_there(case):
+    torch.manual_seed(0)
+    config, there, here = CASES[case]()
+    x, cache, state = torch.randn(2, TOKENS, 16), DynamicCache(config=config), None
+    for place, token in enumerate(x.split(1, 1)):
+        ours, state = here(token, NoPosition().at(Geometry.causal(1, cached=place)), state)
+        torch.testing.assert_close(ours, there(token, cache=cache), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"least_step": -1.0}, "0 <= least_step <= largest_step, both finite; got least_step=-1.0"),
+        ({"least_step": 1.0, "largest_step": 0.5}, "got least_step=1.0 and largest_step=0.5"),
+        ({"norm_eps": 2.0}, "norm_eps"),
+    ],
+)
+def test_options_of_mamba2_that_make_no_sense_are_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        Mamba2Options(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"), [({"key_heads": 0}, "key_heads must be above zero; got 0"), ({"norm_eps": 2.0}, "norm_eps")]
+)
+def test_options_of_gated_deltanet_that_make_no_sense_are_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        GatedDeltaOptions(**options)
+
+
+def test_key_heads_that_do_not_divide_the_heads_are_refused():
+    with pytest.raises(ValueError, match="key_heads must divide heads; got 3 and 4"):
+        GatedDeltaNet(width=16, heads=4, variant=GatedDeltaOptions(key_heads=3))
