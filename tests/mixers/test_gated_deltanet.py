@@ -24,7 +24,8 @@ def paper(mixer, x, twice=1):
     out = []
     for token, row in zip(x, rows, strict=True):
         q, k, v = (
-            part.view(-1, size) for part, size in zip(row.split(mixer.widths), (keys, keys, mixer.sizes.value_width))
+            part.view(-1, size)
+            for part, size in zip(row.split(mixer.widths), (keys, keys, mixer.sizes.value_width), strict=True)
         )
         q, k = (part.repeat_interleave(heads // len(part), 0) for part in (q, k))
         q, k = (y / torch.sqrt((y * y).sum(1, keepdim=True) + 1e-6) for y in (q, k))

@@ -11,8 +11,8 @@ class GatedDeltaOptions:
     """Options of gated DeltaNet in which published models differ.
 
     Args:
-        key_heads: heads of queries and keys, each shared by as many consecutive heads of values (Qwen3-Next); None: as
-            many as heads of values.
+        key_heads: heads of queries and keys, each shared by as many consecutive heads of values (Qwen3-Next); None:
+            as many as heads of values.
         norm_eps: epsilon of the norm of each head.
 
     Raises:
