@@ -48,6 +48,7 @@ LATENT |= {"q_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_h
 LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0, **LONG}
 SHORT = {"original_max_position_embeddings": 4, "rope_theta": 1e4}
 ERNIE_EXPERTS = {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
+MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 8, "state_size": 6, "n_groups": 2}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -180,6 +181,8 @@ CASES = {
     | {"use_parallel_residual": False, "hidden_act": "gelu_new"},
     "gptj": EARLY | {"rotary_dim": 4},
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "mamba2": MAMBA,
+    "mamba2, biases": MAMBA | {"use_bias": True, "use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
 }
 BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}

@@ -72,7 +72,7 @@ class Block(nn.Module):
 
     Args:
         mixer: token mixer, such as self-attention.
-        feedforward: feed-forward network, applied to each token.
+        feedforward: feed-forward network, applied to each token; None: the layer has none (Mamba).
         norm: builds a norm for a given width.
         width: columns of the model.
         dropout: dropout probability of the output of each branch.
@@ -91,7 +91,7 @@ class Block(nn.Module):
     def __init__(
         self,
         mixer: Mixer[Any],
-        feedforward: nn.Module,
+        feedforward: nn.Module | None,
         norm: Callable[[int], nn.Module],
         width: int,
         dropout: float,
@@ -106,10 +106,11 @@ class Block(nn.Module):
             self.cross_norm: nn.Module = before(width)
             self.cross = cross
             self.cross_out_norm = after(width)
-        self.feedforward_norm: nn.Module = before(width)
-        self.feedforward, self.feedforward_out_norm = feedforward, after(width)
+        fed = feedforward is not None
+        self.feedforward_norm: nn.Module = before(width) if fed else nn.Identity()
+        self.feedforward, self.feedforward_out_norm = feedforward, after(width) if fed else nn.Identity()
         self.mixer_scale, self.feedforward_scale = (
-            nn.Identity() if layer_scale is None else LayerScale(width, layer_scale) for _ in range(2)
+            nn.Identity() if layer_scale is None or not has else LayerScale(width, layer_scale) for has in (True, fed)
         )
         self.dropout = BranchDropout(dropout, residual_scale)
 
@@ -142,6 +143,8 @@ class Block(nn.Module):
         if cross_input is not None:
             x, read = self.before_branch(self.cross_norm, x)
             x = self.after_branch(self.cross_norm, x, self.cross_out_norm(cross_input.attend(self.cross, read)))
+        if self.feedforward is None:
+            return x, state
         x, read = self.before_branch(self.feedforward_norm, x)
         fed = self.feedforward_out_norm(self.feedforward_scale(self.feedforward(read)))
         return self.after_branch(self.feedforward_norm, x, fed), state

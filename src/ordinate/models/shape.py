@@ -91,7 +91,8 @@ class Shape:
         norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
             (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
             and residual connections carry the normalised input (Bloom, if so set).
-        feedforward: an activation function, or a gated linear unit such as `swiglu` or `geglu`: see `FeedForward`.
+        feedforward: an activation function, or a gated linear unit such as `swiglu` or `geglu`: see `FeedForward`;
+            `none`: layers have a mixer only (Mamba).
         hidden: hidden width of the feed-forward, or of each expert; None: 4 width, or 8/3 width if gated.
         experts: a mixture of experts in the feed-forward's place, `ExpertOptions(8)`: see `Experts`; None: none.
         bias: which parts have biases: `norm` (of `layer`), `feedforward` (`feedforward_in`: only the first of its
@@ -142,7 +143,7 @@ class Shape:
     norm_eps: float | None = None
     zero_centred_norm: bool = False
     norm_position: NormPosition = "pre"
-    feedforward: FeedForwardKind = "gelu"
+    feedforward: FeedForwardKind | Literal["none"] = "gelu"
     hidden: int | None = None
     experts: ExpertOptions | None = None
     bias: tuple[BiasLocation, ...] = ("norm",)
@@ -175,13 +176,16 @@ class Shape:
         for kind, name, known in (
             ("norm", self.norm, NORMS),
             ("norm_position", self.norm_position, BLOCK_CLASSES),
-            ("feedforward", self.feedforward, FEEDFORWARD_KINDS),
+            ("feedforward", self.feedforward, (*FEEDFORWARD_KINDS, "none")),
             ("blocks", self.blocks, RUNNERS),
             *(("bias location", place, BIAS_LOCATIONS) for place in self.bias),
         ):
             need_known(kind, name, known)
         self._check_choices()
-        check_experts(self.experts, self.layers, self.feedforward, self.bias)
+        if self.feedforward == "none":
+            self._check_mixers_only()
+        else:
+            check_experts(self.experts, self.layers, self.feedforward, self.bias)
         self._check_head()
 
     @property
@@ -224,12 +228,14 @@ class Shape:
     @property
     def hidden_width(self) -> int:
         """Hidden width of the feed-forward."""
+        if self.feedforward == "none":
+            return 0
         return default_hidden_width(self.feedforward, self.width) if self.hidden is None else self.hidden
 
     @property
     def branches(self) -> int:
         """Number of residual branches of a layer."""
-        return 2
+        return 1 if self.feedforward == "none" else 2
 
     @property
     def scheme_locations(self) -> dict[str, SchemeLocation]:
@@ -266,7 +272,7 @@ class Shape:
             self,
             kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
             head_width=None if usual else self.head_width,
-            hidden=self.hidden_width,
+            hidden=self.hidden_width or None,
             experts=None if self.experts is None else self.experts.with_defaults(self.hidden_width),
             sliding_windows=tuple(self.layer_windows),
             embedding_width=None if self.table_width == self.width else self.embedding_width,
@@ -300,9 +306,11 @@ class Shape:
 
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
-        inner = make_feedforward(
-            self.feedforward, self.width, self.hidden_width, self.bias, options=self.experts, layer=layer
-        )
+        kind, inner = self.feedforward, None
+        if kind != "none":
+            inner = make_feedforward(
+                kind, self.width, self.hidden_width, self.bias, options=self.experts, layer=layer
+            )
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         scales = self.dropout, self.layer_scale, cross, self.residual_scale
         made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
@@ -379,6 +387,23 @@ class Shape:
             "reversible blocks need pre-norm layers",
             f"got norm_position={self.norm_position!r} with blocks={self.blocks!r}",
             "give norm_position='pre', or plain blocks",
+        )
+
+    def _check_mixers_only(self) -> None:
+        """Raise unless the options are those of layers without a feed-forward."""
+        inert = [name for name in ("hidden", "experts") if getattr(self, name) is not None]
+        inert += [f"bias={place!r}" for place in self.bias if place not in ("norm", "head")]
+        need(
+            not inert,
+            "options of the feed-forward need one",
+            f"got {', '.join(inert)} with feedforward='none'",
+            "leave them out, or give a feedforward",
+        )
+        need(
+            self.norm_position not in ("parallel", "shared") and self.blocks == "plain",
+            "parallel and reversible layers need a feedforward",
+            f"got norm_position={self.norm_position!r} and blocks={self.blocks!r} with feedforward='none'",
+            "give norm_position='pre' and blocks='plain', or a feedforward",
         )
 
     def _check_head(self) -> None:

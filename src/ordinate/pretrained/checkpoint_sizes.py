@@ -26,7 +26,8 @@ DIMENSIONS = frozenset(
      "word_embed_proj_dim", "ffn_hidden_size", "num_kv_heads", "num_local_experts", "num_experts",
      "num_experts_per_tok", "moe_intermediate_size", "count", "chosen", "dense_hidden",
      "shared_hidden", "shared_expert_intermediate_size", "shared_intermediate_size", "n_routed_experts",
-     "n_shared_experts", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}
+     "n_shared_experts", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+     "state_size", "n_groups", "conv_kernel", "expand"}
 )  # fmt: skip
 # quotients of two sizes, which may be fractions
 RATIOS = frozenset({"mlp_ratio"})
