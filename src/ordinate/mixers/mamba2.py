@@ -83,7 +83,8 @@ class Mamba2(SequenceMixer[Mamba2State]):
         variant: Mamba2Options | None = None,
     ) -> None:
         super().__init__()
-        self.variant = variant = Mamba2Options() if variant is None else variant
+        variant = Mamba2Options() if variant is None else variant
+        self.variant = variant
         for name, size in (("width", width), ("expand", expand), ("states", states), ("groups", groups)):
             need_whole(name, size)
             need_positive(name, size)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import nn
@@ -123,7 +123,8 @@ class Block(nn.Module):
 
     def feedforward_branch(self, x: Tokens) -> Tokens:
         """Output of the feed-forward branch."""
-        return self.dropout(self.feedforward_scale(self.feedforward(self.feedforward_norm(x))))
+        fed = cast(nn.Module, self.feedforward)(self.feedforward_norm(x))
+        return self.dropout(self.feedforward_scale(fed))
 
     def before_branch(self, norm: nn.Module, x: Tokens) -> tuple[Tokens, Tokens]:
         """Residual stream that a branch is added to, and the input of the branch: the normalised stream."""
@@ -278,7 +279,8 @@ class SharedNormParallelBlock(Block):
         mixed, state = self.mixer(normed, at, state)
         if cross_input is not None:
             mixed = mixed + cross_input.attend(self.cross, normed)
-        mixed, fed = self.mixer_scale(mixed), self.feedforward_scale(self.feedforward(normed))
+        fed = self.feedforward_scale(cast(nn.Module, self.feedforward)(normed))
+        mixed = self.mixer_scale(mixed)
         return x + self.dropout(mixed) + self.dropout(fed), state
 
 

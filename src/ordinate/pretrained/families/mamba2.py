@@ -87,14 +87,7 @@ class Mamba2(DecoderLike):
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        with torch.device("meta"):
-            mixer = shape.make_mixer(0)
-        need(
-            isinstance(mixer, Mixer) and len(shape.mixer_spec.entries) == 1 and shape.scheme_spec == "none",
-            "a mamba2 requires the mixer mamba2 in all layers, and scheme none",
-            f"got {shape.mixer_spec} and {shape.scheme_spec}",
-            "use save_pretrained instead",
-        )
+        mixer = _mixer_of(shape)
         variant, (inner, states, _) = mixer.variant, mixer.widths
         need(
             shape.feedforward == "none" and variant.norm_eps == shape.norm_eps,
@@ -128,8 +121,7 @@ class Mamba2(DecoderLike):
         return given[1] if theirs == TABLE and given[0] not in names and given[1] in names else given[0]
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        with torch.device("meta"):
-            variant = shape.make_mixer(0).variant
+        variant = _mixer_of(shape).variant
         there, here = "backbone.layers.{}.mixer", "blocks.{}.mixer"
         named = {"decay.log_rate": "A_log", "decay.bias": "dt_bias", "skip": "D", "norm_scale": "norm.weight"}
         if variant.convolution_bias:
@@ -144,6 +136,17 @@ class Mamba2(DecoderLike):
             *(TensorRule(f"{here}.{ours}", (f"{there}.{name}",)) for ours, name in named.items()),
         ]
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
+
+
+def _mixer_of(shape: Shape) -> Mixer:
+    """Return the mixer of each layer, without memory; raise a ValueError for a shape that has another."""
+    with torch.device("meta"):
+        mixer = shape.make_mixer(0)
+    if not isinstance(mixer, Mixer) or len(shape.mixer_spec.entries) > 1 or shape.scheme_spec != "none":
+        came = f"got {shape.mixer_spec} and {shape.scheme_spec}"
+        must = "a mamba2 requires the mixer mamba2 in all layers, and scheme none"
+        raise ValueError(f"{must}; {came}; use save_pretrained instead")
+    return mixer
 
 
 def _check_sizes(config: Mapping[str, Any]) -> None:
