@@ -182,7 +182,7 @@ CASES = {
     "gptj": EARLY | {"rotary_dim": 4},
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
     "mamba2": MAMBA,
-    "mamba2, biases": MAMBA | {"use_bias": True, "use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
+    "mamba2, tied": MAMBA | {"use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
 }
 BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}

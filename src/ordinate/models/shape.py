@@ -28,6 +28,7 @@ from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.expert_options import ExpertOptions, check_experts
 from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
+from ordinate.models.mixer_layers import check_mixer_layers
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
 from ordinate.ops.layer_norm import ZeroCentredLayerNorm
@@ -182,10 +183,10 @@ class Shape:
         ):
             need_known(kind, name, known)
         self._check_choices()
-        if self.feedforward == "none":
-            self._check_mixers_only()
-        else:
+        if self.feedforward != "none":
             check_experts(self.experts, self.layers, self.feedforward, self.bias)
+        else:
+            check_mixer_layers((self.hidden, self.experts), self.bias, self.norm_position, self.blocks)
         self._check_head()
 
     @property
@@ -228,9 +229,8 @@ class Shape:
     @property
     def hidden_width(self) -> int:
         """Hidden width of the feed-forward."""
-        if self.feedforward == "none":
-            return 0
-        return default_hidden_width(self.feedforward, self.width) if self.hidden is None else self.hidden
+        kind, usual = self.feedforward, self.hidden or 0
+        return default_hidden_width(kind, self.width) if self.hidden is None and kind != "none" else usual
 
     @property
     def branches(self) -> int:
@@ -306,11 +306,8 @@ class Shape:
 
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
-        kind, inner = self.feedforward, None
-        if kind != "none":
-            inner = make_feedforward(
-                kind, self.width, self.hidden_width, self.bias, options=self.experts, layer=layer
-            )
+        kind, sizes = self.feedforward, (self.width, self.hidden_width, self.bias)
+        inner = None if kind == "none" else make_feedforward(kind, *sizes, options=self.experts, layer=layer)
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         scales = self.dropout, self.layer_scale, cross, self.residual_scale
         made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
@@ -387,23 +384,6 @@ class Shape:
             "reversible blocks need pre-norm layers",
             f"got norm_position={self.norm_position!r} with blocks={self.blocks!r}",
             "give norm_position='pre', or plain blocks",
-        )
-
-    def _check_mixers_only(self) -> None:
-        """Raise unless the options are those of layers without a feed-forward."""
-        inert = [name for name in ("hidden", "experts") if getattr(self, name) is not None]
-        inert += [f"bias={place!r}" for place in self.bias if place not in ("norm", "head")]
-        need(
-            not inert,
-            "options of the feed-forward need one",
-            f"got {', '.join(inert)} with feedforward='none'",
-            "leave them out, or give a feedforward",
-        )
-        need(
-            self.norm_position not in ("parallel", "shared") and self.blocks == "plain",
-            "parallel and reversible layers need a feedforward",
-            f"got norm_position={self.norm_position!r} and blocks={self.blocks!r} with feedforward='none'",
-            "give norm_position='pre' and blocks='plain', or a feedforward",
         )
 
     def _check_head(self) -> None:

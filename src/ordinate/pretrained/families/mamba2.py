@@ -54,7 +54,8 @@ class Mamba2(DecoderLike):
         "use_bias": False,
         "use_conv_bias": True,
         "hidden_act": "silu",
-        "time_step_limit": None,
+        "time_step_limit": (0.0, math.inf),
+        "pad_token_id": 1,
         "tie_word_embeddings": False,
     }
 
@@ -151,12 +152,12 @@ def _mixer_of(shape: Shape) -> Mixer:
 
 def _check_sizes(config: Mapping[str, Any]) -> None:
     """Raise a ValueError for sizes that do not fit, and for another activation than SiLU."""
-    inner, heads = config["expand"] * config["hidden_size"], config["num_heads"]
+    inner, heads, channels = config["expand"] * config["hidden_size"], config["num_heads"], config["head_dim"]
     must, came = (
         "num_heads x head_dim must be expand x hidden_size",
-        f"got {heads} x {config['head_dim']} and {inner}",
+        f"got {heads} x {channels} and {inner}",
     )
-    need(heads > 0 and heads * config["head_dim"] == inner, must, came, "correct it")
+    need(heads > 0 and channels is not None and heads * channels == inner, must, came, "correct it")
     groups = config["n_groups"]
     must, came = "n_groups must divide num_heads", f"got {groups} and {heads}"
     need(groups > 0 and heads % groups == 0, must, came, "correct it")
