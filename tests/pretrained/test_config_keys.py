@@ -40,7 +40,7 @@ PAIRS = ("t5", "mt5", "umt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
 HEADS = ("lm_head.weight", "embed_out.weight")
-TABLES = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
+TABLES = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight", "embeddings.weight")
 
 
 def agrees(folder):
