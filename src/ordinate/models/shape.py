@@ -92,7 +92,7 @@ class Shape:
         norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
             (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
             and residual connections carry the normalised input (Bloom, if so set).
-        feedforward: an activation function, a gated linear unit such as `swiglu`, or `none` (Mamba): see `FeedForward`.
+        feedforward: an activation function, a gated linear unit as `swiglu`, or `none` (Mamba): see `FeedForward`.
         hidden: hidden width of the feed-forward, or of each expert; None: 4 width, or 8/3 width if gated.
         experts: a mixture of experts in the feed-forward's place, `ExpertOptions(8)`: see `Experts`; None: none.
         bias: which parts have biases: `norm` (of `layer`), `feedforward` (`feedforward_in`: only the first of its
@@ -103,7 +103,7 @@ class Shape:
         head: `next_token` predicts tokens; `classes` the class of a text from its last token, `token_classes` that of
             each token, `spans` the first and the last token of an answer; `none`: hidden states only.
         labels: class names of a classifier, in order; a reward model has one.
-        padding: padding token of a decoder with `head='classes'`, which reads the last other token; None: the geometry.
+        padding: padding token of a decoder with `head='classes'`, which reads the last other token, or None.
         embedding_scale: factor of the token embeddings before the first layer; the square root of the width in the
             original transformer. A tied output head uses the table without it.
         round_embedding_scale: whether that factor is rounded to the type of the embeddings (Gemma): in bfloat16, 55.4
@@ -183,7 +183,8 @@ class Shape:
         self._check_choices()
         if self.feedforward == "none":
             check_mixer_layers((self.hidden, self.experts), self.bias, self.norm_position, self.blocks)
-        check_experts(self.experts, self.layers, self.feedforward, self.bias)
+        else:
+            check_experts(self.experts, self.layers, self.feedforward, self.bias)
         self._check_head()
 
     @property
@@ -226,9 +227,8 @@ class Shape:
     @property
     def hidden_width(self) -> int:
         """Hidden width of the feed-forward."""
-        return self.hidden or (
-            0 if self.feedforward == "none" else default_hidden_width(self.feedforward, self.width)
-        )
+        kind, given = self.feedforward, self.hidden or 0
+        return given if given or kind == "none" else default_hidden_width(kind, self.width)
 
     @property
     def branches(self) -> int:
