@@ -103,7 +103,8 @@ class Shape:
         head: `next_token` predicts tokens; `classes` the class of a text from its last token, `token_classes` that of
             each token, `spans` the first and the last token of an answer; `none`: hidden states only.
         labels: class names of a classifier, in order; a reward model has one.
-        padding: padding token of a decoder with `head='classes'`, which reads the last other token, or None.
+        padding: padding token of a decoder with `head='classes'`, which reads the last other token; None: the last
+            token is that of the geometry.
         embedding_scale: factor of the token embeddings before the first layer; the square root of the width in the
             original transformer. A tied output head uses the table without it.
         round_embedding_scale: whether that factor is rounded to the type of the embeddings (Gemma): in bfloat16, 55.4
@@ -352,12 +353,8 @@ class Shape:
 
     def _check_choices(self) -> None:
         """Raise unless the options are consistent."""
-        need(
-            not self.tie_embeddings or "head" not in self.bias,
-            "a tied output head has no bias",
-            "got bias='head'",
-            "give tie_embeddings=False",
-        )
+        must, came = "a tied output head has no bias", "got bias='head'"
+        need(not self.tie_embeddings or "head" not in self.bias, must, came, "give tie_embeddings=False")
         for name, usual in (("logit_scale", 1.0), ("logit_softcap", None)):
             need(
                 getattr(self, name) == usual or self.head == "next_token",
