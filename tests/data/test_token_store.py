@@ -186,7 +186,7 @@ def test_segments_with_unknown_tokens_are_not_evaluated(tmp_path):
     for number in range(40):
         other = "grey" if number % 2 else "blue"
         (folder / f"file{number}.txt").write_text(" ".join(["red", "blue"] * 5 + [other] + ["red"] * 10))
-    store = prepare_tokens(Files(path=folder), tmp_path / "out", Published(inner=inner), share=0.5, fitted=True)
+    store = prepare_tokens(Files(path=folder), tmp_path / "out", Published(inner=inner), share=0.2, fitted=True)
     assert 0 in store.validation
     short = segments(store, 5, 100, bytes_known=True)
     assert all(store.tokenizer.knows(one.tokens) for one in short)

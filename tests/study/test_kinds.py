@@ -98,6 +98,22 @@ def test_a_run_is_trained_and_measured_on_what_was_held_out(done):
     assert [row["times"] for row in result["lengths"]] == [1, 2]
 
 
+@pytest.mark.parametrize(("model", "kind"), [("encoder-decoder", "pairs"), ("vision", "images")])
+def test_too_few_examples_to_tune_learning_rates_are_refused_before_training(model, kind, made, tmp_path):
+    few = tmp_path / "few"
+    if model == "vision":
+        for name in COLOURS:
+            (few / name).mkdir(parents=True)
+            for path in sorted((made / "images" / name).iterdir())[:6]:
+                (few / name / path.name).write_bytes(path.read_bytes())
+    else:
+        few = few.with_suffix(".tsv")
+        few.write_text("".join(f"say {number}\t{number} und\n" for number in range(10)))
+    plan = plan_of(model, made, tune_lr=(1e-3, 2e-3), **{kind: str(few)})
+    with pytest.raises(ValueError, match=rf"must have at least 10 {kind}, of which every tenth .* has [0-9]+; give"):
+        source_of(plan)(plan, tmp_path / "data").prepare(ignore)
+
+
 @pytest.mark.parametrize("model", OPTIONS)
 def test_a_second_process_in_a_folder_is_rejected_with_the_owners_name(model, made, tmp_path, untyped):
     plan = plan_of(model, made)

@@ -21,7 +21,7 @@ from ordinate.models.vision import VisionShape
 from ordinate.study.data_source import DataSizes, DataSource, task_class
 from ordinate.study.initial_model import base_shape
 from ordinate.study.plan import Plan
-from ordinate.study.tuning_split import split_indices
+from ordinate.study.tuning_split import need_examples, split_indices
 
 # default height and width [pixels]
 DIGITS_SIDE, DEFAULT_SIDE = 8, 32
@@ -101,6 +101,8 @@ class ImageSource(DataSource):
         on_progress(Progress(stage="reading", message=f"reading the images: {self.plan.images}"))
         store = prepare_images(resolve_images(self.plan.images, _sizes(self.plan)[0]), self.data)
         self.report_left_out(store.manifest, on_progress)
+        if self.plan.tune_lr:
+            need_examples(len(store.labels("train")), "images", self.plan.images)
         if self.plan.base is not None:
             shape = cast(VisionShape, base_shape(self.plan))
             names = class_names(Path(self.plan.base), shape.labels, shape.vocabulary)

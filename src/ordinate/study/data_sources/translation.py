@@ -21,7 +21,7 @@ from ordinate.study.data_source import DataSizes, DataSource, task_class
 from ordinate.study.initial_model import base_shape, base_tokenizer, fitting_base_tokenizer
 from ordinate.study.plan import Plan
 from ordinate.study.prepare_text import BYTE_VOCABULARY
-from ordinate.study.tuning_split import split_indices
+from ordinate.study.tuning_split import need_examples, split_indices
 
 
 class TranslationSource(DataSource):
@@ -64,10 +64,13 @@ class TranslationSource(DataSource):
             store = prepare_pairs(sentences, self.data, make_tokenizer(*catalog.parse(self.plan.tokenizer)))
         else:
             store = prepare_pairs(sentences, self.data, base_tokenizer(self.plan), fitted=True)
-            # pairs that cannot be used are found now, not in the first run
         self.report_left_out(store.manifest, on_progress)
-        for split in ("train", "validation"):
-            self._pairs(store, split)
+        if self.plan.tune_lr:
+            need_examples(store.manifest["train_pairs"], "pairs", self.plan.pairs)
+        # pairs that cannot be used are found now, not in the first run
+        for split, tuning in (("train", False), ("train", True), ("validation", False)):
+            if self.plan.tune_lr or not tuning:
+                self._pairs(store, split, tuning=tuning)
 
     @property
     def task(self) -> Translation:
