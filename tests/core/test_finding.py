@@ -31,3 +31,18 @@ def test_a_headline_begins_with_the_grade_its_effect_and_null():
     assert between.described == "share recovered: 0.71 [0.68, 0.74] (without effect: -0.1 to 0.2)"
     assert Finding(question="privacy", title="?", status="skipped", answer="No texts.").headline == "No texts."
     assert list(found.model_dump())[3:6] == ["grade", "effect", "answer"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (0.0004, 0.02, ("0.0004", "0.020")),
+        (-0.02, -0.0004, ("-0.020", "-0.0004")),
+        (0.004, 1.2, ("0.004", "1.2")),
+        # an end that is 0 but for rounding errors
+        (3e-17, 0.02, ("0", "0.020")),
+        (0.0, 0.02, ("0", "0.02")),
+    ],
+)
+def test_an_end_that_is_not_0_is_not_shown_as_0(low, high, shown):
+    assert Estimate(name="share", value=(low + high) / 2, low=low, high=high).formatted[1:] == shown

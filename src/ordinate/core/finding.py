@@ -11,6 +11,8 @@ from ordinate.core.html_display import html_table
 
 Grade = Literal["yes", "weakly", "no", "cannot be told"]
 """Answer to the question of a probe."""
+# smaller ends of an interval, as a share of its last digit, may be rounding errors
+NOISE = 1e-3
 
 
 class Record(BaseModel):
@@ -49,7 +51,7 @@ class Estimate(Record):
             return format_number(self.value), format_number(self.low), format_number(self.high)
         # last digit shown: the leading digit of half the interval, but at most three significant digits of the value
         last = min(-math.floor(math.log10(half)), 2 - math.floor(math.log10(size)))
-        return _rounded(self.value, last), _rounded(self.low, last), _rounded(self.high, last)
+        return _rounded(self.value, last), _rounded_end(self.low, last), _rounded_end(self.high, last)
 
     @property
     def described(self) -> str:
@@ -221,6 +223,12 @@ def format_number(value: float | int | str | None) -> str:
     if size >= 1e5 or size < 1e-3:
         return f"{value:.1e}"
     return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"
+
+
+def _rounded_end(value: float, last: int) -> str:
+    """Format the end of an interval; one that is not 0 is not shown as 0, unless rounding errors may be all of it."""
+    text = _rounded(value, last)
+    return f"{value:.1g}" if text == "0" and abs(value) > NOISE * 10**-last else text
 
 
 def _rounded(value: float, last: int) -> str:

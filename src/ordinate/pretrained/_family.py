@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -330,14 +330,16 @@ HF_GATES: Mapping[str, FeedForwardKind] = {name: _GATES[kind] for name, kind in 
 """The same for families with a gated feed-forward."""
 
 
-def activation_name(kind: FeedForwardKind, known: Mapping[str, FeedForwardKind] | None = None) -> str:
+def activation_name(
+    kind: FeedForwardKind | Literal["none"], known: Mapping[str, FeedForwardKind] | None = None
+) -> str:
     """Return the transformers name of a feed-forward kind's activation.
 
     Raises:
         ValueError: the family has no such feed-forward.
     """
     known = HF_ACTIVATIONS if known is None else known
-    names: dict[FeedForwardKind, str] = {}
+    names: dict[str, str] = {}
     for theirs, ours in known.items():
         names.setdefault(ours, theirs)
     need(

@@ -58,10 +58,11 @@ class Ministral3(LlamaLike):
         given, read = config.get("rope_scaling") or config["rope_parameters"], rope_parameters(config)
         beta = given.get(BETA)
         length = (read if read["rope_type"] in TRAINED_LENGTH_TYPES else given).get(TRAINED)
-        told = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (beta, length))
+        told = [float(x) for x in (beta, length) if isinstance(x, int | float) and not isinstance(x, bool)]
         must, came = f"rope_parameters must have {BETA} and {TRAINED}", f"got {shown(beta)}, {shown(length)}"
-        need(told and length == int(length) and length > 1, must, came, "correct it, or download the file again")
-        grown = f"log_length:form=ministral,trained_length={int(length)},beta={float(beta)}"
+        fits = len(told) == 2 and told[1].is_integer() and told[1] > 1
+        need(fits, must, came, "correct it, or download the file again")
+        grown = f"log_length:form=ministral,trained_length={told[1]:.0f},beta={told[0]}"
         return f"{super().scheme(config, head_width)}+{grown}"
 
     def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
