@@ -83,8 +83,7 @@ class Mamba2(SequenceMixer[Mamba2State]):
         variant: Mamba2Options | None = None,
     ) -> None:
         super().__init__()
-        variant = Mamba2Options() if variant is None else variant
-        self.variant = variant
+        self.variant = variant = Mamba2Options() if variant is None else variant
         for name, size in (("width", width), ("expand", expand), ("states", states), ("groups", groups)):
             need_whole(name, size)
             need_positive(name, size)

@@ -4,11 +4,18 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordinate.core.tensors import has_values
 from ordinate.ops.linear_layer import linear
+from ordinate.ops.native.plain_tensors import are_plain, is_observed
 
+# most rows of a group, on average, for which one call for all groups is faster than one for each: on a Zen 4
+FEW_ROWS = 64
+# most rows that are multiplied one by one, as those of a decoding step: only their matrices are read
+SINGLE_ROWS = 16
+# of a row of operands of `grouped_mm` [bytes]
+ALIGNED = 16
 Rows = Float[Tensor, "rows inner"]
 Groups = Int[Tensor, " rows"]
 
@@ -23,8 +30,9 @@ def grouped_linear(
 
         y[r] = W[groups[r]] x[r] + b[groups[r]]
 
-    Each row is multiplied by one matrix only, those of a group at once. Where torch.compile traces, and where tensors
-    have no values, the product is one operator of any number of rows in each group.
+    Each row is multiplied by one matrix only, those of a group at once; on a CPU few rows of each are one call of
+    `torch.nn.functional.grouped_mm`. Where torch.compile traces, and where tensors have no values, the product is one
+    operator of any number of rows in each group.
 
     Args:
         x: the rows, those of a group beside each other.
@@ -35,6 +43,18 @@ def grouped_linear(
     if torch.compiler.is_compiling() or _lacks_values(x):
         out = _product(x, weight, groups)
         return out if bias is None else out + bias.to(out.dtype)[groups]
+    learns = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, weight, bias))
+    if 0 < len(x) <= min(SINGLE_ROWS, len(weight)) and not learns and groups.is_cpu:
+        return torch.cat(
+            [
+                linear(row[None], weight[group], None if bias is None else bias[group])
+                for row, group in zip(x, groups.tolist(), strict=True)
+            ]
+        )
+    if _few(x, weight):
+        ends = torch.searchsorted(groups, torch.arange(len(weight)), right=True, out_int32=True)
+        out = nn.functional.grouped_mm(x, weight.mT, offs=ends)
+        return out if bias is None else out + bias[groups]
     biases = [None] * len(weight) if bias is None else bias.unbind()
     parts = x.split(_counts(groups, len(weight)))
     # unbind, whose gradient is one tensor; that of a row of the whole would be as large as the whole
@@ -42,6 +62,17 @@ def grouped_linear(
         linear(*given) for given in zip(parts, weight.unbind(), biases, strict=True) if len(given[0]) or not len(x)
     ]
     return torch.cat(products)
+
+
+def _few(x: Rows, weight: Tensor) -> bool:
+    """Whether groups have few rows, of plain tensors on a CPU, in a type and sizes that `grouped_mm` takes."""
+    if not 0 < len(x) <= FEW_ROWS * len(weight) or x.dtype not in (torch.float32, torch.bfloat16):
+        return False
+    fits = x.is_contiguous() and weight.is_contiguous()
+    fits = fits and not any(size * x.itemsize % ALIGNED for size in weight.shape[1:])
+    # autocast would convert the operands
+    special = torch.is_autocast_enabled("cpu") or is_observed(x)
+    return fits and are_plain(x, weight) and not special
 
 
 def _lacks_values(x: Tensor) -> bool:
