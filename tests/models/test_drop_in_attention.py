@@ -501,3 +501,20 @@ def test_other_attention_is_not_taken_over():
     with pytest.raises(ValueError, match="without its hooks; got 1 forward hooks"):
         DropInAttention.from_torch(hooked)
     assert isinstance(DropInAttention(16, 4).scheme, Scheme)
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "error", "message"),
+    [
+        (16, True, TypeError, "num_heads must be a whole number; got True"),
+        (16, 2.0, TypeError, "num_heads must be a whole number; got 2.0"),
+        (16.0, 2, TypeError, "embed_dim must be a whole number; got 16.0"),
+        (16, 0, ValueError, "num_heads must be above zero; got 0"),
+        (16, 3, ValueError, "num_heads must divide embed_dim; got 3 and 16"),
+    ],
+)
+def test_sizes_that_are_no_sizes_are_refused(width, heads, error, message):
+    with pytest.raises(error, match=message):
+        DropInAttention(width, heads)
+    with pytest.raises(error, match=message):
+        DropInAttention(embed_dim=width, num_heads=heads)

@@ -69,6 +69,13 @@ def need_whole(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a whole number; got {shown(value)}; give one such as 8")
 
 
+def need_sizes(**sizes: Any) -> None:
+    """Raise unless each keyword argument is an integer above zero."""
+    for name, value in sizes.items():
+        need_whole(name, value)
+        need_positive(name, value)
+
+
 def need_seed(seed: Any) -> None:
     """Raise unless `seed` is a whole number that every generator takes: 0 to 2^63 - 1."""
     need_whole("seed", seed)

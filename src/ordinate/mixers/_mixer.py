@@ -1,7 +1,6 @@
 """The token mixer contract: how the tokens of a layer exchange information (attention is one way)."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from ordinate.attention.kv_buffer import KVBuffer, MaxKeyNorm
 from ordinate.core import catalog
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_sizes
 from ordinate.core.geometry import Geometry
 from ordinate.core.initial_values import Rebuilt
 from ordinate.core.sequence_shard import SequenceShard
@@ -272,9 +271,7 @@ class Mixer(Rebuilt, Generic[StateType]):
 
 def check_heads(width: int, heads: int, kv_heads: int) -> None:
     """Raise unless `heads` divides `width` and `kv_heads` divides `heads`."""
-    sizes: Sequence[tuple[str, int]] = (("width", width), ("heads", heads), ("kv_heads", kv_heads))
-    for name, value in sizes:
-        need(value > 0, f"{name} must be above zero", f"got {value}", f"give a positive {name}")
+    need_sizes(width=width, heads=heads, kv_heads=kv_heads)
     need(
         width % heads == 0,
         "heads must divide width",

@@ -1,5 +1,6 @@
 """`torch.nn.MultiheadAttention` with a positional scheme: its arguments, parameters and results."""
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch.nn.functional import linear
 
 from ordinate.attention._attend import attend, attend_with_weights
 from ordinate.attention._backend import ScoreOptions
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_sizes
 from ordinate.core.geometry import Geometry
 from ordinate.core.tensors import need_tensor, need_untraced
 from ordinate.models.attention_scheme import attention_scheme
@@ -39,8 +40,9 @@ class DropInAttention(nn.MultiheadAttention):
         options: those of `torch.nn.MultiheadAttention`, by name.
 
     Raises:
-        ValueError: a scheme that does not fit or enters at the token embeddings; `add_bias_kv` with a scheme, since
-            the key that it adds has no position.
+        TypeError: a width or a number of heads that is not whole.
+        ValueError: heads that do not divide the width; a scheme that does not fit or enters at the token embeddings;
+            `add_bias_kv` with a scheme, since the key that it adds has no position.
     Source: PyTorch, `torch.nn.MultiheadAttention`; Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
     Departs: a query that sees no key gets 0 before the output projection, and weights of 0, where PyTorch returns NaN
         for some arguments and 0 for others. `is_causal=True` needs no `attn_mask`; if both are given, a mask that is
@@ -49,6 +51,11 @@ class DropInAttention(nn.MultiheadAttention):
     """
 
     def __init__(self, *arguments: Any, scheme: str | Scheme | None = None, **options: Any) -> None:
+        given = signature(nn.MultiheadAttention).bind(*arguments, **options).arguments
+        width, heads = given["embed_dim"], given["num_heads"]
+        need_sizes(embed_dim=width, num_heads=heads)
+        must, came = "num_heads must divide embed_dim", f"got {heads} and {width}"
+        need(width % heads == 0, must, came, "choose heads that do")
         super().__init__(*arguments, **options)
         # PyTorch's encoder layers take their fast path, which does not call this module, only if it is True
         self._qkv_same_embed_dim = False
