@@ -20,7 +20,7 @@ MUTANTS = [
     ("retnet", "Retention", "retnet", "head_norm(y, None, gate)", "head_norm(y, None, None)"),
     ("gla", "GatedLinearAttention", "gla", " / self.temperature", ""),
     ("gla", "GatedLinearAttention", "gla", "read_after_update(q * q.shape[3] ** -0.5", "read_after_update(q"),
-    ("deltanet", "DeltaNet", "_delta_rule", "unit_norm(q) * q.shape[3] ** -0.5, unit_norm(k)", "unit_norm(q), k"),
+    ("deltanet", "DeltaNet", "_delta_rule", "repeat_keys(unit_norm(part)", "repeat_keys(part"),
     ("deltanet", "DeltaNet", "_delta_rule", "rates = 2 * rates", "rates = rates"),
     (
         "gated_deltanet",

@@ -146,7 +146,7 @@ CASES = {
     "mixtral, windows": LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 4},
     "olmoe": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2},
     "olmoe, clipped": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2, "clip_qkv": 0.5},
-    "flex_olmo": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": True},
+    "flex_olmo": LLAMA | {"num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True},
     "qwen3_moe": LLAMA | QWEN_EXPERTS,
     "qwen3_moe, dense layers": LLAMA | QWEN_EXPERTS | {"decoder_sparse_step": 2, "norm_topk_prob": True},
     "qwen2_moe": LLAMA | SHARED_EXPERT,

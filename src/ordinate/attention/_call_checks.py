@@ -3,6 +3,8 @@
 import torch
 
 from ordinate.core.checks import need
+from ordinate.core.geometry import Geometry
+from ordinate.core.sequence_shard import SequenceShard
 from ordinate.core.shapes import Keys, Queries, Values
 from ordinate.core.tensors import need_scores, need_size, need_untraced, need_vectors
 from ordinate.schemes._scheme import Placed
@@ -91,8 +93,9 @@ def _check_value_bias(q: Queries, v: Values, at: Placed) -> None:
     # a term of another width would be broadcast to the output where one of the two is 1
     if "value_bias" not in at.scheme.hooks:
         return
-    # a pair, or nothing without queries or keys
-    pair = at.where.block(slice(0, 1), slice(0, 1))
+    # a pair, or nothing without queries or keys; the keys of a shard are on other processes
+    sharded = isinstance(at.where, SequenceShard)
+    pair = Geometry.causal(1) if sharded else at.where.block(slice(0, 1), slice(0, 1))
     size = *q.shape[:2], pair.shape[0]
 
     def shape() -> tuple[int, ...] | None:
