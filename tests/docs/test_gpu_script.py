@@ -190,7 +190,10 @@ if name == "bad":
 print(json.dumps([{"job": name, "reason": None if name == "good" else "another sum"}]))
 """
 JOBS = """
+import signal
 import sys
+# a shell has its background jobs ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, sys.argv[1])
 import jobs
 jobs.run(sys.argv[2], [[name] for name in sys.argv[3:]], [], "rows")
