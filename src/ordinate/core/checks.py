@@ -69,9 +69,9 @@ def need_whole(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a whole number; got {shown(value)}; give one such as 8")
 
 
-def need_sizes(**sizes: Any) -> None:
+def need_positive_counts(**counts: Any) -> None:
     """Raise unless each keyword argument is an integer above zero."""
-    for name, value in sizes.items():
+    for name, value in counts.items():
         need_whole(name, value)
         need_positive(name, value)
 

@@ -7,7 +7,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need, need_positive, need_whole
+from ordinate.core.checks import need, need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import at_least_float32
 from ordinate.mixers._mixer import MixerState
@@ -62,9 +62,8 @@ class DeltaRuleSizes:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads", "key_width", "value_width"):
-            need_whole(name, getattr(self, name))
-            need_positive(name, getattr(self, name))
+        sizes = ("width", "heads", "key_width", "value_width")
+        need_positive_counts(**{name: getattr(self, name) for name in sizes})
         need(
             self.heads % self.query_heads == 0,
             "key_heads must divide heads",

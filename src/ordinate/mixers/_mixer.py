@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ordinate.attention.kv_buffer import KVBuffer, MaxKeyNorm
 from ordinate.core import catalog
-from ordinate.core.checks import need, need_sizes
+from ordinate.core.checks import need, need_positive_counts
 from ordinate.core.geometry import Geometry
 from ordinate.core.initial_values import Rebuilt
 from ordinate.core.sequence_shard import SequenceShard
@@ -271,7 +271,7 @@ class Mixer(Rebuilt, Generic[StateType]):
 
 def check_heads(width: int, heads: int, kv_heads: int) -> None:
     """Raise unless `heads` divides `width` and `kv_heads` divides `heads`."""
-    need_sizes(width=width, heads=heads, kv_heads=kv_heads)
+    need_positive_counts(width=width, heads=heads, kv_heads=kv_heads)
     need(
         width % heads == 0,
         "heads must divide width",

@@ -10,7 +10,7 @@ from torch import nn
 from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
-from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_sizes, need_type
+from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_positive_counts, need_type
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
@@ -169,7 +169,7 @@ class AttentionProjections(nn.Module):
         need_type("variant", variant, AttentionOptions, "give AttentionOptions(...), or leave it out")
         variant = AttentionOptions() if variant is None else variant
         kv_heads = heads if kv_heads is None else kv_heads
-        need_sizes(width=width, heads=heads)
+        need_positive_counts(width=width, heads=heads)
         check_heads(width if variant.head_width is None else heads * variant.head_width, heads, kv_heads)
         need_fraction("dropout", dropout)
         self.width, self.dropout, self.softcap = width, dropout, variant.softcap

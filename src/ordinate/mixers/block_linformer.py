@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ordinate.core.checks import need, need_positive, need_whole
+from ordinate.core.checks import need, need_positive_counts
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._projections import AttentionProjections
@@ -79,9 +79,7 @@ class BlockLinformer(AttentionProjections, SequenceMixer[BlockLinformerState]):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(width, heads, kv_heads, dropout)
-        for name, value in (("block", block), ("summaries", summaries)):
-            need_whole(name, value)
-            need_positive(name, value)
+        need_positive_counts(block=block, summaries=summaries)
         need(
             summaries <= block,
             "summaries must not exceed block",

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, pad
 
-from ordinate.core.checks import need, need_positive, need_whole
+from ordinate.core.checks import need, need_positive, need_positive_counts, need_whole
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import at_least_float32, without_autocast
@@ -111,9 +111,7 @@ class H3(SequenceMixer[H3State]):
         mirrored: bool = True,
     ) -> None:
         super().__init__()
-        for name, size in (("width", width), ("head_dim", head_dim)):
-            need_whole(name, size)
-            need_positive(name, size)
+        need_positive_counts(width=width, head_dim=head_dim)
         need(
             width % head_dim == 0, "head_dim must divide width", f"got {head_dim} and {width}", "choose one that does"
         )

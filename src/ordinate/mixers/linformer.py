@@ -5,7 +5,7 @@ from einops import rearrange
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_fraction, need_positive, need_whole
+from ordinate.core.checks import need_fraction, need_positive_counts
 from ordinate.core.shapes import Context, Queries, Tokens
 from ordinate.mixers._mixer import MixerState, check_heads
 from ordinate.mixers._sequence import SequenceMixer
@@ -57,9 +57,7 @@ class Linformer(SequenceMixer[MixerState]):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         check_heads(width, heads, kv_heads)
-        for name, value in (("max_length", max_length), ("summaries", summaries)):
-            need_whole(name, value)
-            need_positive(name, value)
+        need_positive_counts(max_length=max_length, summaries=summaries)
         need_fraction("dropout", dropout)
         self.heads, self.head_width, self.dropout, self.max_length = heads, width // heads, dropout, max_length
         self.query = nn.Linear(width, width, bias=False)

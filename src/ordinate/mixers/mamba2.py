@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from ordinate.core.checks import need, need_positive, need_sizes
+from ordinate.core.checks import need, need_positive, need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import at_least_float32
 from ordinate.mixers._mamba2_options import Mamba2Options
@@ -84,7 +84,7 @@ class Mamba2(SequenceMixer[Mamba2State]):
     ) -> None:
         super().__init__()
         self.variant = variant = Mamba2Options() if variant is None else variant
-        need_sizes(width=width, expand=expand, states=states, groups=groups)
+        need_positive_counts(width=width, expand=expand, states=states, groups=groups)
         inner = expand * width
         if head_dim is None:
             head_dim = max(size for size in range(1, HEAD_DIM + 1) if inner % size == 0)

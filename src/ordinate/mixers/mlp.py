@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_positive, need_whole
+from ordinate.core.checks import need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
@@ -44,9 +44,7 @@ class MlpMixer(SequenceMixer[MixerState]):
     def __init__(self, *, width: int, max_length: int, hidden: int | None = None) -> None:
         super().__init__()
         hidden = max(1, width // 2) if hidden is None else hidden
-        for name, value in (("width", width), ("max_length", max_length), ("hidden", hidden)):
-            need_whole(name, value)
-            need_positive(name, value)
+        need_positive_counts(width=width, max_length=max_length, hidden=hidden)
         self.max_length = max_length
         # not nn.Linear: the model would reinitialise it, with a scale too small for a matrix over positions
         self.gather, self.gather_bias = _matrix(hidden, max_length), nn.Parameter(torch.zeros(hidden))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_positive, need_whole
+from ordinate.core.checks import need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
@@ -57,9 +57,7 @@ class TriangularMlp(SequenceMixer[TriangularMlpState]):
 
     def __init__(self, *, width: int, max_length: int, expansion: int = 1) -> None:
         super().__init__()
-        for name, value in (("width", width), ("max_length", max_length), ("expansion", expansion)):
-            need_whole(name, value)
-            need_positive(name, value)
+        need_positive_counts(width=width, max_length=max_length, expansion=expansion)
         self.max_length = max_length
         # not nn.Linear: the model would reinitialise it, with one scale for all rows
         shape = expansion, max_length, max_length

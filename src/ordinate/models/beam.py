@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ordinate.core.checks import need, need_number, need_positive, need_whole
+from ordinate.core.checks import need, need_number, need_positive_counts
 from ordinate.models._generate import check_supports_cache, evaluation_mode
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
@@ -58,9 +58,7 @@ def beam_search(
     Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144, whose penalty is ((5 + length) / 6)^penalty;
         the penalty and the stopping rule are those of transformers 5, so that both generate the same sequences.
     """
-    for name, value in (("max_new_tokens", max_new_tokens), ("beams", beams)):
-        need_whole(name, value)
-        need_positive(name, value)
+    need_positive_counts(max_new_tokens=max_new_tokens, beams=beams)
     need_number("length_penalty", length_penalty)
     # length ** penalty then stays within float32 for ten million tokens
     penalty_range = "length_penalty must lie between -5 and 5"

@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 from ordinate.attention._attend import attend, attend_with_weights
 from ordinate.attention._backend import ScoreOptions
-from ordinate.core.checks import need, need_sizes
+from ordinate.core.checks import need, need_positive_counts
 from ordinate.core.geometry import Geometry
 from ordinate.core.tensors import need_tensor, need_untraced
 from ordinate.models.attention_scheme import attention_scheme
@@ -53,7 +53,7 @@ class DropInAttention(nn.MultiheadAttention):
     def __init__(self, *arguments: Any, scheme: str | Scheme | None = None, **options: Any) -> None:
         given = signature(nn.MultiheadAttention).bind(*arguments, **options).arguments
         width, heads = given["embed_dim"], given["num_heads"]
-        need_sizes(embed_dim=width, num_heads=heads)
+        need_positive_counts(embed_dim=width, num_heads=heads)
         must, came = "num_heads must divide embed_dim", f"got {heads} and {width}"
         need(width % heads == 0, must, came, "choose heads that do")
         super().__init__(*arguments, **options)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_known, need_sizes
+from ordinate.core.checks import need_known, need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.models.expert_choice import SCORES, WideLinear, choose
 from ordinate.models.expert_options import ExpertOptions
@@ -87,7 +87,7 @@ class Experts(nn.Module):
     ) -> None:
         super().__init__()
         need_known("feedforward", kind, FEEDFORWARD_KINDS)
-        need_sizes(width=width, hidden=hidden)
+        need_positive_counts(width=width, hidden=hidden)
         self.options, self.gated = options, kind in GATED
         # one for all experts, if it has parameters
         self.activation = make_activation(kind)

@@ -5,7 +5,7 @@ from typing import Literal, cast
 
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_known, need_sizes
+from ordinate.core.checks import need_known, need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.models.activation import ACTIVATIONS, LEARNED, Activation, LearnedActivation
 from ordinate.ops.linear_layer import Linear
@@ -67,7 +67,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         need_known("feedforward", kind, FEEDFORWARD_KINDS)
-        need_sizes(width=width, hidden=hidden)
+        need_positive_counts(width=width, hidden=hidden)
         self.gated = kind in GATED
         self.activation = make_activation(kind)
         self.widen = Linear(width, 2 * hidden if self.gated else hidden, bias=bias)

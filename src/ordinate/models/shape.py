@@ -15,6 +15,7 @@ from ordinate.core.checks import (
     need_fraction,
     need_known,
     need_positive,
+    need_positive_counts,
     need_whole,
     need_window,
     plain_number,
@@ -317,9 +318,8 @@ class Shape:
     def _check_sizes(self) -> None:
         """Raise unless the sizes are numbers that fit."""
         need_numbers(self)
-        for name in ("vocabulary", "width", "layers", "heads", "max_length"):
-            need_whole(name, getattr(self, name))
-            need_positive(name, getattr(self, name))
+        sizes = ("vocabulary", "width", "layers", "heads", "max_length")
+        need_positive_counts(**{name: getattr(self, name) for name in sizes})
         for name in POSITIVE:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))

@@ -1,5 +1,6 @@
 """Base class of Cohere-like decoders."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -49,13 +50,13 @@ class CohereLike(DecoderLike):
     qk_norm_key: ClassVar[str] = ""
     """The key that says whether queries and keys have a LayerNorm for each head, in families that have it."""
 
+    @abstractmethod
     def schemes(self, config: Mapping[str, Any], head_width: int) -> str:
         """Return the `scheme` of a shape."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
         """Return the config.json keys of the scheme and of the windows."""
-        raise NotImplementedError
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         """Return the sliding window of each layer; a single entry applies to all."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ordinate.core.checks import need, need_known, need_positive, need_whole
+from ordinate.core.checks import need, need_known, need_positive, need_positive_counts
 from ordinate.core.option_values import need_numbers
 
 Strategy = Literal["ddp", "fsdp"]
@@ -101,9 +101,7 @@ class Hardware:
     strategy: Strategy | None = None
 
     def __post_init__(self) -> None:
-        for name in ("devices", "nodes"):
-            need_whole(name, getattr(self, name))
-            need_positive(name, getattr(self, name))
+        need_positive_counts(devices=self.devices, nodes=self.nodes)
         if self.strategy is not None:
             need_known("strategy", self.strategy, get_args(Strategy))
             need(

@@ -44,12 +44,10 @@ class HunyuanV1Dense(LlamaLike):
         read, alpha = rope_parameters(config), given.get(ALPHA)
         if read["rope_type"] != "dynamic" or not alpha:
             return super().scheme(config, head_width)
-        fits = isinstance(alpha, int | float) and alpha > 0 and head_width > 2
-        must, came = (
-            f"{ALPHA} must be above zero, of heads of four channels at least",
-            f"{shown(alpha)}, {head_width}",
-        )
-        need(fits, must, f"got {came}", "load another checkpoint")
+        fits = isinstance(alpha, int | float) and alpha > 0
+        need(fits, f"{ALPHA} must be a number above zero", f"got {shown(alpha)}", "load another checkpoint")
+        must = f"{ALPHA} of rope_parameters needs a head_dim of at least 4"
+        need(head_width > 2, must, f"got {head_width}", "load another checkpoint")
         theta = read["rope_theta"] * alpha ** (head_width / (head_width - 2))
         plain = {"rope_parameters": {"rope_theta": theta, "rope_type": "default"}, "rope_scaling": None}
         return super().scheme(CheckpointConfig({**config, **plain}), head_width)
