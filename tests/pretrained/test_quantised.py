@@ -3,16 +3,18 @@
 import json
 import math
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ordinate import load, save
+from ordinate import attach, load, save
 from ordinate.pretrained import quantised_tensors, scaled_blocks, verify
 from ordinate.pretrained.quantisations import mxfp4
 from ordinate.pretrained.weights import published_shape
+from ordinate.probing import record
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:activations are not quantised")
@@ -380,3 +382,29 @@ def test_verify_compares_with_the_dequantised_model(name, tmp_path):
         put(tmp_path, in_fp8(made, 32, 32)[0], {**DYNAMIC, "weight_block_size": [32, 32]})
     found = verify(tmp_path)
     assert found.agrees, [(check.name, check.note) for check in found.checks]
+
+
+@pytest.mark.parametrize("name", ["gpt_oss", "qwen3"])
+def test_the_lab_attaches_to_the_dequantised_model(name, tmp_path):
+    made = written(name, tmp_path)
+    if name == "gpt_oss":
+        stored, exact = in_mxfp4(made)
+        put(tmp_path, stored, {"quant_method": "mxfp4"})
+    else:
+        stored, exact = in_fp8(made, 32, 32)
+        put(tmp_path, stored, {**DYNAMIC, "weight_block_size": [32, 32]})
+    put_exact(tmp_path / "exact", tmp_path, exact)
+    quantised, wanted = (record(attach(folder), TEXT, "z", logits=True) for folder in (tmp_path, tmp_path / "exact"))
+    torch.testing.assert_close(quantised.logits, wanted.logits)
+    torch.testing.assert_close(quantised["z", 1], wanted["z", 1])
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_the_lab_refuses_what_transformers_does_not_dequantise(kind, tmp_path, monkeypatch):
+    # None in its place: the package that transformers needs for this format cannot be imported
+    monkeypatch.setitem(sys.modules, "compressed_tensors", None)
+    stored, _ = in_fp8(written("llama", tmp_path), 128, 128, "_scale", kind)
+    put(tmp_path, stored, compressed(strategy="block", block_structure=[128, 128]))
+    message = "rounded there to the 16 bits" if kind == torch.bfloat16 else "it says: compressed-tensors"
+    with pytest.raises(ValueError, match=message):
+        attach(tmp_path)

@@ -94,6 +94,14 @@ def open_tensors(folder: Path, config: Mapping[str, Any]) -> CheckpointTensors |
     return stored
 
 
+def need_same_dequantised(tensors: SizedTensors) -> None:
+    """Raise a ValueError unless transformers makes the same numbers of packed weights with `dequantize=True`."""
+    told = tensors.departures[:1] if isinstance(tensors, QuantisedTensors) else []
+    must = "transformers must make the same numbers of quantised weights"
+    remedy = "load the model by ordinate.load, save it by ordinate.save, and use that folder"
+    need(not told, must, f"got {''.join(told)}", remedy)
+
+
 def _quantisation(given: Any) -> Quantisation:
     must = f"{FIELD} in {CONFIG} must be an object with a quant_method"
     method = given.get("quant_method") if isinstance(given, dict) else None

@@ -13,8 +13,10 @@ from ordinate.core import catalog
 from ordinate.core.checks import need, need_known
 from ordinate.core.output_folder import nearest_folder
 from ordinate.data.tokenizer import FILE, Tokenizer, load_tokenizer
-from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, read_config
+from ordinate.pretrained._quantisation import FIELD
+from ordinate.pretrained.checkpoint_files import CONFIG, read_config
 from ordinate.pretrained.checkpoint_sizes import check_sizes
+from ordinate.pretrained.quantised_tensors import need_same_dequantised, open_tensors
 from ordinate.pretrained.read_model import check_own
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing.instrumentation.model_parts import (
@@ -32,8 +34,6 @@ from ordinate.probing.instrumentation.trained_length import training_of
 _FOLDER = "ordinate.probing.adapters"
 EXPLICIT_ATTENTION = ("eager", "sdpa")
 """Attention implementations that every transformers model has."""
-# data types of 8 bits and fewer, in which PyTorch has no arithmetic
-SMALL_DTYPES = ("F8_", "F6_", "F4")
 # no code of a checkpoint is run, and nothing is downloaded
 LOAD_OPTIONS = {"trust_remote_code": False, "local_files_only": True}
 
@@ -140,12 +140,11 @@ def _read(folder: Path) -> Any:
         nearest_folder(folder, "give the folder of a checkpoint, or one printed by `ordinate train`"),
     )
     config = read_config(folder)
-    # Tensors refuses pickles here, whatever loads the weights later
-    narrow = sorted(kind for kind in CheckpointTensors(folder).dtypes() if kind.startswith(SMALL_DTYPES))
-    if narrow:
-        raise NotApplicable(f"its weights are quantised ({', '.join(narrow)}); load it in the data type of training")
+    # pickles are refused here, whatever loads the weights later
+    tensors = open_tensors(folder, config)
     if "model_type" in config:
-        check_sizes(config, CheckpointTensors(folder))
+        need_same_dequantised(tensors)
+        check_sizes(config, tensors)
         return _published(folder, config["model_type"], config.get("architectures") or [])
     kind = _own_kind(config)
     check_own(folder, config, kind)
@@ -186,11 +185,18 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
             f"transformers must know the family (model_type) of a checkpoint; it does not know {family!r}; "
             "trust_remote_code is never enabled: update transformers, or pass a loaded model"
         )
-    config = _readable(transformers.AutoConfig.from_pretrained(folder, **LOAD_OPTIONS))
+    config = transformers.AutoConfig.from_pretrained(folder, **LOAD_OPTIONS)
+    config._attn_implementation = _explicit(config._attn_implementation)
+    if getattr(config, FIELD, None) is not None:
+        config.quantization_config = {**config.quantization_config, "dequantize": True}
     chosen = _auto_class(config, architectures)
-    with _quiet(transformers.utils.logging):
-        given = {"config": config, "use_safetensors": True, "output_loading_info": True}
-        model, report = chosen.from_pretrained(folder, **LOAD_OPTIONS, **given)
+    given = {"config": config, "use_safetensors": True, "output_loading_info": True}
+    try:
+        with _quiet(transformers.utils.logging):
+            model, report = chosen.from_pretrained(folder, **LOAD_OPTIONS, **given)
+    except ImportError as error:
+        must = "transformers must have every package that it needs for this checkpoint"
+        raise ValueError(f"{must}; it says: {error}; or give the folder made by ordinate.save") from None
     # the pooler, which makes one vector of a text, is not probed
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     need(
@@ -224,14 +230,9 @@ def _auto_class(config: Any, architectures: list[str]) -> Any:
     return transformers.AutoModel
 
 
-def _readable(config: Any) -> Any:
-    """Check that weights are not quantised, and select an attention implementation that can be instrumented."""
-    if getattr(config, "quantization_config", None) is not None:
-        raise NotApplicable("its weights are quantised; load it in the data type of training")
-    if config._attn_implementation not in (None, *EXPLICIT_ATTENTION):
-        # others, such as flash_attention_2, need certain GPUs and do not expose the attention pattern
-        config._attn_implementation = EXPLICIT_ATTENTION[0]
-    return config
+def _explicit(implementation: str | None) -> str | None:
+    """Return an attention implementation that shows the pattern and runs on any device: eager instead of others."""
+    return implementation if implementation in (None, *EXPLICIT_ATTENTION) else EXPLICIT_ATTENTION[0]
 
 
 @contextmanager

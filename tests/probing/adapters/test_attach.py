@@ -11,6 +11,7 @@ from ordinate import Decoder, Shape
 from ordinate.core.progress import ignore
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.probing import record
 from ordinate.probing._adapter import Hooks, Inputs, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing._probe import ProbeData
@@ -137,7 +138,7 @@ def test_a_checkpoint_in_numbers_that_nothing_can_be_computed_in_is_refused(tmp_
     file = tmp_path / "model.safetensors"
     save_file({name: x.to(torch.float8_e4m3fn) for name, x in load_file(file).items()}, file)
     config(tmp_path, dtype="float8_e4m3fn")
-    with pytest.raises(NotApplicable, match=r"quantised \(F8_E4M3\); load it"):
+    with pytest.raises(ValueError, match=r"quantised weights need a quantization_config .* of F8_E4M3"):
         attach(tmp_path)
 
 
@@ -212,6 +213,20 @@ def test_a_quantised_model_is_refused():
     other.transformer.h[0].attn.c_attn.weight = torch.nn.Parameter(torch.ones(3, 3, dtype=torch.int8), False)
     with pytest.raises(NotApplicable, match="int8"):
         attach(other)
+
+
+def test_a_mask_may_be_given_by_its_name_in_transformers():
+    # AFMoE calls attention with attention_mask=..., most other models without the name
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 60}
+    deep = {"num_hidden_layers": 2, "num_dense_layers": 2, "intermediate_size": 48, "global_attn_every_n_layers": 2}
+    config = transformers.AfmoeConfig(**sizes, **deep, pad_token_id=0, sliding_window=3)
+    torch.manual_seed(0)
+    model, ids = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager"), torch.arange(9)
+    seen = record(attach(model), ids[None], "pattern", logits=True)
+    with torch.no_grad():
+        wanted = model.eval()(ids[None], output_attentions=True)
+    torch.testing.assert_close(seen.logits, wanted.logits)
+    torch.testing.assert_close(seen.layers("pattern")[0], torch.cat(wanted.attentions))
 
 
 def test_attention_that_cannot_be_watched_is_refused():

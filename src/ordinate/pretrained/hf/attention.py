@@ -94,7 +94,7 @@ class ExplicitBias(Scheme):
 
 
 def attention_forward(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **given: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **given: Any
 ) -> tuple[Tensor, None]:
     """Attention forward function in the signature of transformers' AttentionInterface; returns no weights.
 

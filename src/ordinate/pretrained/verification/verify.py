@@ -14,7 +14,7 @@ from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family
 from ordinate.pretrained.checkpoint_files import ADAPTER, SizedTensors, read_config
-from ordinate.pretrained.quantised_tensors import QuantisedTensors, open_tensors
+from ordinate.pretrained.quantised_tensors import need_same_dequantised, open_tensors
 from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
 from ordinate.pretrained.verification.decoding_checks import DecodingCheck, TrainedLengthCheck
@@ -95,7 +95,9 @@ def verify(
     family, shape = family_for(config), published_shape(folder)
     runner = _runner(family, shape, config, tokens, seed)
     chosen = _chosen(checks)
-    _check_weights(open_tensors(folder, config), gradients=GradientCheck in chosen)
+    tensors = open_tensors(folder, config)
+    _need_memory(tensors, gradients=GradientCheck in chosen)
+    need_same_dequantised(tensors)
     reasons = {kind: kind.reason(runner) for kind in chosen}
     made = [kind(runner) for kind, reason in reasons.items() if reason is None]
     need(bool(made), "at least one check must apply", f"{', '.join(checks or ())} do not", "choose others")
@@ -156,14 +158,6 @@ def _runner(family: Family, shape: Shape, config: Mapping[str, Any], tokens: int
     )
     settings = {**family.defaults, **config}
     return kind(family, shape, settings, chosen, seed)
-
-
-def _check_weights(tensors: SizedTensors, *, gradients: bool) -> None:
-    """Raise a ValueError unless weights fit into memory, and transformers makes the same numbers of packed ones."""
-    _need_memory(tensors, gradients=gradients)
-    told = tensors.departures[:1] if isinstance(tensors, QuantisedTensors) else []
-    must = "transformers must make the same numbers of quantised weights"
-    need(not told, must, f"got {''.join(told)}", "save the model by ordinate.save, and verify that folder")
 
 
 def _need_memory(tensors: SizedTensors, *, gradients: bool) -> None:

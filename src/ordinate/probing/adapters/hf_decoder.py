@@ -128,6 +128,6 @@ class _Sizes(InstrumentedPass):
         super().__init__({}, Hooks())
         self.found = found
 
-    def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **given: Any) -> Any:
-        self.found.append((module, q.shape[2] != k.shape[2]))
-        return super().attend(module, q, k, v, mask, **given)
+    def attend(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *given: Any, **named: Any) -> Any:
+        self.found.append((module, query.shape[2] != key.shape[2]))
+        return super().attend(module, query, key, value, *given, **named)

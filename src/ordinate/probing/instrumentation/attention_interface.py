@@ -37,8 +37,17 @@ class InstrumentedPass:
     visible: Visible | None = None
     below: "InstrumentedPass | None" = None
 
-    def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **given: Any) -> Any:
-        """Compute attention by the eager function of the model, with hooks."""
+    def attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        **given: Any,
+    ) -> Any:
+        """Compute attention by the eager function of the model, with hooks; names are those of its interface."""
+        q, k, v, mask = query, key, value, attention_mask
         layer, hooks, plain = self.layers.get(module), self.watch.overridden, _plain_of(module)
         if layer is None:
             other = partial(plain, module) if self.below is None else partial(self.below.attend, module)
