@@ -13,11 +13,12 @@ from ordinate.models.shape import Shape
 from ordinate.probing._adapter import Inputs, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing.activations.inputs import model_inputs
+from ordinate.probing.activations.intervention import ablate, patch
 from ordinate.probing.activations.names import ACTIVATIONS, check_indices
 from ordinate.probing.activations.recording import Recording, record
 from ordinate.testing.analytic_model import AnalyticModel
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).parents[1] / "adapters" / "families.py"))
 IDS = torch.randint(4, 20, (3, 9), generator=torch.Generator().manual_seed(0))
 PLAIN = [name for name in ACTIVATIONS if name not in ("rot_q", "rot_k")]
@@ -138,6 +139,30 @@ class Own(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x @ self.tokens.weight.T
+
+
+@pytest.mark.parametrize("experts", [0, 4])
+def test_the_attention_output_of_granite_is_what_is_added(experts):
+    """Granite multiplies it first, and its model with experts gives every layer a cache, used or not."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"num_key_value_heads": 2, "vocab_size": 60, "pad_token_id": 0, "residual_multiplier": 0.22}
+    kind = "GraniteMoe" if experts else "Granite"
+    more = {"num_local_experts": experts, "num_experts_per_tok": 2} if experts else {}
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**sizes, **more)
+    model, middle = getattr(transformers, f"{kind}ForCausalLM")(config).eval(), []
+    lab, ids = attach(model), torch.arange(24).view(2, 12)
+    norm = model.model.layers[1].post_attention_layernorm
+    hook = norm.register_forward_pre_hook(lambda _, given: middle.append(given[0]))
+    seen = record(lab, ids, ["resid_pre", "attn_out", "z"])
+    hook.remove()
+    torch.testing.assert_close(seen["resid_pre", 1] + seen["attn_out", 1], middle[0])
+    by_head = torch.einsum("bhnd,hdw->bnw", seen["z", 1], lab.projection(1).out)
+    torch.testing.assert_close(by_head, seen["attn_out", 1])
+    without, silent = ablate(lab, "attn_out", layers=1), ablate(lab, "z", layers=1)
+    assert torch.equal(*(record(one, ids, "resid_post")["resid_post", 1] for one in (without, silent)))
+    halved = record(patch(lab, "attn_out", lambda x: x / 2, layers=0), ids, "resid_pre")["resid_pre", 1]
+    assert not torch.allclose(halved, seen["resid_pre", 1])
 
 
 def test_a_module_of_ones_own_has_them_too():

@@ -55,6 +55,11 @@ DECODERS = {
     "starcoder2": (lambda: hf.Starcoder2Config(**GROUPED, bos_token_id=2, eos_token_id=2), LANGUAGE, NARROW),
     "smollm3": (lambda: hf.SmolLM3Config(**GROUPED | {"no_rope_layers": [1, 0]}), LANGUAGE, NARROW),
     "phi3": (lambda: hf.Phi3Config(**GROUPED, partial_rotary_factor=0.5), LANGUAGE, NARROW),
+    "granite": (
+        lambda: hf.GraniteConfig(**GROUPED, residual_multiplier=0.22, embedding_multiplier=3.0),
+        LANGUAGE,
+        NARROW,
+    ),
     "olmo2": (lambda: hf.Olmo2Config(**GROUPED), LANGUAGE, NARROW),
     "olmo3": (
         lambda: hf.Olmo3Config(**WINDOW, layer_types=["sliding_attention", "full_attention"]),

@@ -208,7 +208,7 @@ class BlackBoxModel(ModelAdapter):
             if "residual" in watch.overridden:
                 yield patched_first_input(module, partial(watch.residual, layer))
             if "attention_output" in watch.overridden and branch is not None:
-                yield patched_output(branch, partial(_leave, partial(watch.attention_output, layer)))
+                yield patched_output(branch.module, partial(branch.added, partial(watch.attention_output, layer)))
         yield patched_output(self.layers[-1], partial(_leave, last_layer_hook(watch, len(self.layers), last)))
 
     def _check(self, inputs: Inputs, watch: Hooks) -> None:

@@ -10,6 +10,30 @@ from torch import Tensor, nn
 
 from ordinate.core.shapes import Tokens
 
+# a difference of two activations below this many units in the last place says nothing about its factor
+_NOISE = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionOutput:
+    """Where the attention output of a layer comes from.
+
+    Args:
+        module: the module whose output is added to the residual stream.
+        scale: the factor with which it is added, such as the `residual_multiplier` of Granite.
+    """
+
+    module: nn.Module
+    scale: float = 1.0
+
+    def added(self, look: Callable[[Tokens], Tokens | None], out: Any) -> Any:
+        """Call `look` on what is added; return the module output that adds what it returns; None: unchanged."""
+        first = first_output(out)
+        if self.scale == 1:
+            return replace_first_output(out, look(first))
+        new = look(first * self.scale)
+        return replace_first_output(out, None if new is None else new / self.scale)
+
 
 @dataclass(eq=False)
 class ModuleCall:
@@ -52,11 +76,12 @@ class CallTrace:
 
 def find_attention_outputs(
     layers: Sequence[tuple[nn.Module, nn.Module]], run: Callable[[], object], *, later: bool = False
-) -> list[nn.Module | None]:
+) -> list[AttentionOutput | None]:
     """Find in each layer the module whose output A is the attention output added to the layer input x.
 
     Either x + A is the input of a later module (sequential blocks) or the output of the layer (no feed-forward), or
-    x + A + M is the output of the layer (parallel blocks). Activations are compared, not names.
+    x + A + M is the output of the layer (parallel blocks), or, with a number c, x + c A is what x + A is in sequential
+    blocks. Activations are compared, not names.
 
     Args:
         layers: each layer with its attention module.
@@ -65,7 +90,7 @@ def find_attention_outputs(
             any input or output of a module before attention.
 
     Returns:
-        The module of each layer; None where no sum matches.
+        The module and c of each layer; None where no sum matches.
     """
     traces = [CallTrace() for _ in layers]
     with ExitStack() as stop:
@@ -75,7 +100,7 @@ def find_attention_outputs(
     return [_branch(trace, *layer, later=later) for layer, trace in zip(layers, traces, strict=True)]
 
 
-def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module, *, later: bool) -> nn.Module | None:
+def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module, *, later: bool) -> AttentionOutput | None:
     whole = next((event for event in trace.events if event.module is layer), None)
     look = next((event for event in trace.events if event.module is attention), None)
     if whole is None or look is None or whole.entered is None or whole.left is None:
@@ -86,16 +111,34 @@ def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module, *, later: 
         for event in sorted(trace.events, key=lambda event: event.ended)
         if event.began >= look.began and event.left is not None and event.left.numel() == x.numel()
     ]
-    streams = _streams(trace, look, x) if later else [x]
-    for part, a in parts:
-        after = [event.entered for event in trace.events if event.began > part.ended]
-        if any(_same(one + a, entered) for one in streams for entered in (*after, left)):
-            return part.module
+    sums = [
+        (part, a, one, after)
+        for part, a in parts
+        for one in (_streams(trace, look, x) if later else [x])
+        for after in (*(event.entered for event in trace.events if event.began > part.ended), left)
+    ]
+    for part, a, one, after in sums:
+        if _same(one + a, after):
+            return AttentionOutput(part.module)
     for index, (part, a) in enumerate(parts):
         others = (m for _, m in parts[index + 1 :])
         if part.ended <= look.ended and any(_same(x + a + m, left) for m in others):
-            return part.module
+            return AttentionOutput(part.module)
+    for part, a, one, after in sums:
+        scale = _scale(one, a, after)
+        if scale is not None:
+            return AttentionOutput(part.module, scale)
     return None
+
+
+def _scale(x: Tensor, a: Tensor, after: Tensor | None) -> float | None:
+    """Return the number c for which x + c a is `after`; None if there is none, or c a is not seen beside x."""
+    if after is None or after.numel() != x.numel() or after.shape[-1] != x.shape[-1]:
+        return None
+    wide, own = a.double().flatten(), (after.reshape(x.shape).double() - x.double()).flatten()
+    scale = float((wide @ own) / (wide @ wide).clamp_min(torch.finfo(torch.float64).tiny))
+    seen = bool(own.abs().max() > _NOISE * torch.finfo(x.dtype).eps * x.abs().max())
+    return scale if seen and _same((x.double() + scale * a.double()).to(x.dtype), after) else None
 
 
 def _streams(trace: CallTrace, look: ModuleCall, x: Tensor) -> list[Tensor]:

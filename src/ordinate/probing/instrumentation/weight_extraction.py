@@ -14,7 +14,7 @@ from ordinate.core.shapes import Keys, Queries, Tokens, Values, Weights
 from ordinate.probing._adapter import Hooks, ModelInfo, NotApplicable, Projection
 from ordinate.probing.instrumentation.linear_maps import linear_map_matrices, norm_weight
 from ordinate.probing.instrumentation.patching import patched_attribute, patched_first_input, patched_output
-from ordinate.probing.instrumentation.residual_adds import CallTrace, first_output
+from ordinate.probing.instrumentation.residual_adds import AttentionOutput, CallTrace, first_output
 from ordinate.probing.instrumentation.rope_hooks import ROPE_FUNCTION, no_rope
 
 RunLayer = Callable[[Tokens, Hooks], object]
@@ -29,7 +29,7 @@ class LayerExtraction:
         number: index of the layer, from 0.
         layer: the layer.
         attention: its attention module.
-        branch: the module whose output is added to the residual stream after attention; None: not found.
+        branch: what is added to the residual stream after attention; None: not found.
         run: a forward pass of the model with a batch of one row.
         attend: the context managers that install hooks on attention.
     """
@@ -37,7 +37,7 @@ class LayerExtraction:
     number: int
     layer: nn.Module
     attention: nn.Module
-    branch: nn.Module | None
+    branch: AttentionOutput | None
     run: Callable[[], object]
     attend: Callable[[Hooks], Iterator[Any]]
 
@@ -71,12 +71,13 @@ class LayerExtraction:
                 f"queries and keys of layer {self.number} of {facts.name} are not linear maps of its input"
             )
         query, key, value = (part.to(like.dtype) for part in found)
-        for site in [self.attention] if windows > 1 else dict.fromkeys([self.branch, self.attention]):
-            read = None if site is None else output_matrices(site, call, x, facts.heads, value.shape[2])
+        whole = AttentionOutput(self.attention)
+        for site in [whole] if windows > 1 or self.branch is None else [self.branch, whole]:
+            read = output_matrices(site.module, call, x, facts.heads, value.shape[2])
             if read is not None and read.shape[2] == facts.width:
                 # what is added is no linear map of the heads, but what attention returns is
-                normed = windows == 1 and self.branch is not None and site is not self.branch
-                return Projection(query, key, value, read, scale, normed)
+                normed = windows == 1 and self.branch is not None and site is whole
+                return Projection(query, key, value, read * site.scale, scale, normed)
         raise NotApplicable(
             f"the attention output of layer {self.number} of {facts.name} is not a linear map of its heads"
         )
@@ -91,7 +92,11 @@ class LayerReached(Exception):  # noqa: N818 - control flow: stops the pass at t
 
 
 def captured_call(layer: nn.Module, run: Callable[[], object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a layer in a forward pass; the pass stops there."""
+    """Return the arguments of a layer in a forward pass; the pass stops there.
+
+    There is None in the place of a KV cache, which some models make whether it is used or not: a layer that is called
+    again would add to it.
+    """
 
     def reach(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         raise LayerReached(given, named)
@@ -100,10 +105,14 @@ def captured_call(layer: nn.Module, run: Callable[[], object]) -> tuple[tuple[An
     try:
         run()
     except LayerReached as reached:
-        return reached.given, reached.named
+        return tuple(map(_no_cache, reached.given)), {name: _no_cache(x) for name, x in reached.named.items()}
     finally:
         handle.remove()
     raise NotApplicable("a layer is not called in a forward pass")
+
+
+def _no_cache(x: Any) -> Any:
+    return None if hasattr(x, "get_seq_length") else x
 
 
 @contextmanager
