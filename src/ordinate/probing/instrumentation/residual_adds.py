@@ -80,8 +80,8 @@ def find_attention_outputs(
     """Find in each layer the module whose output A is the attention output added to the layer input x.
 
     Either x + A is the input of a later module (sequential blocks) or the output of the layer (no feed-forward), or
-    x + A + M is the output of the layer (parallel blocks), or, with a number c, x + c A is what x + A is in sequential
-    blocks. Activations are compared, not names.
+    x + A + M is the output of the layer (parallel blocks), or x + c A, with a number c, is what x + A is in the first.
+    Activations are compared, not names.
 
     Args:
         layers: each layer with its attention module.
