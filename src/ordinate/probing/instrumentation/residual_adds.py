@@ -31,8 +31,10 @@ class AttentionOutput:
         first = first_output(out)
         if self.scale == 1:
             return replace_first_output(out, look(first))
-        new = look(first * self.scale)
-        return replace_first_output(out, None if new is None else new / self.scale)
+        shown = first * self.scale
+        new = look(shown)
+        # what comes back unchanged must not be rounded
+        return replace_first_output(out, None if new is None or new is shown else new / self.scale)
 
 
 @dataclass(eq=False)
@@ -80,7 +82,7 @@ def find_attention_outputs(
     """Find in each layer the module whose output A is the attention output added to the layer input x.
 
     Either x + A is the input of a later module (sequential blocks) or the output of the layer (no feed-forward), or
-    x + A + M is the output of the layer (parallel blocks), or x + c A, with a number c, is what x + A is in the first.
+    x + A + M is the output of the layer (parallel blocks), or x + c A, with a number c, is one of the first two sums.
     Activations are compared, not names.
 
     Args:
