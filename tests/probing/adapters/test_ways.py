@@ -66,13 +66,14 @@ def test_layers_without_attention_are_named_and_may_encode_order():
     torch.manual_seed(0)
     one = attach(half_of_mamba())
     assert (one.info.layers, one.position_inputs) == (1, [])
-    assert "only the layers with attention are probed (1 of 2)" in one.info.left_out
+    told = "only the layers with attention are probed, 1 of 0 to 1, each with all that precedes it"
+    assert one.info.left_out == f"{told}; their numbers here are 0 to 0"
     with pytest.raises(NotApplicable, match="cannot be given other positions: no position encoding was found"):
         one.forward(Inputs(IDS.ids, torch.arange(8).expand(2, -1)))
     found = asked("privacy", one)
     assert "Different output" not in found.answer
     assert "could not be measured" in found.answer
-    assert "Of this model, only the layers with attention are probed (1 of 2)" in found.caveats[0]
+    assert f"Of this model, {told}" in found.caveats[0]
 
 
 @pytest.mark.parametrize("position", ["none", "learned", "rope"])

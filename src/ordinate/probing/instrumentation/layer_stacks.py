@@ -41,10 +41,11 @@ def choose_stage(found: list[Stage], stage: int | None) -> Stage:
 def describe_left_out(model: nn.Module, asked: list[nn.Module], found: list[Stage], layers: Stage) -> str:
     """Describe what is not probed: the other stages, and layers without attention; empty if nothing."""
     if len(asked) == len(layers):
-        held = (list(part) for part in model.modules() if isinstance(part, nn.ModuleList))
-        whole = max((len(members) for members in held if layers[0][0] in members), default=len(layers))
-        few = f"only the layers with attention are probed ({len(layers)} of {whole}), each with all that precedes it"
-        return few if whole > len(layers) else ""
+        held = [list(part) for part in model.modules() if isinstance(part, nn.ModuleList)]
+        whole = max((members for members in held if layers[0][0] in members), key=len, default=[])
+        own = ", ".join(str(whole.index(layer)) for layer, _ in layers) if whole else ""
+        few = f"only the layers with attention are probed, {own} of 0 to {len(whole) - 1}, each with all that precedes it"
+        return f"{few}; their numbers here are 0 to {len(layers) - 1}" if len(whole) > len(layers) else ""
     first, stage = asked.index(layers[0][1]) + 1, found.index(layers) + 1
     return (
         f"only layers {first} to {first + len(layers) - 1} of {len(asked)} are probed, stage {stage} of "
