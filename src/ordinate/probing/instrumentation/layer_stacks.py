@@ -43,9 +43,11 @@ def describe_left_out(model: nn.Module, asked: list[nn.Module], found: list[Stag
     if len(asked) == len(layers):
         held = [list(part) for part in model.modules() if isinstance(part, nn.ModuleList)]
         whole = max((members for members in held if layers[0][0] in members), key=len, default=[])
-        own = ", ".join(str(whole.index(layer)) for layer, _ in layers) if whole else ""
-        few = f"only the layers with attention are probed, {own} of 0 to {len(whole) - 1}, each with all that precedes it"
-        return f"{few}; their numbers here are 0 to {len(layers) - 1}" if len(whole) > len(layers) else ""
+        if len(whole) <= len(layers):
+            return ""
+        own = ", ".join(str(whole.index(layer)) for layer, _ in layers)
+        few = f"only the layers with attention are probed, {own} of 0 to {len(whole) - 1}"
+        return f"{few}, each with all that precedes it; their numbers here are 0 to {len(layers) - 1}"
     first, stage = asked.index(layers[0][1]) + 1, found.index(layers) + 1
     return (
         f"only layers {first} to {first + len(layers) - 1} of {len(asked)} are probed, stage {stage} of "
