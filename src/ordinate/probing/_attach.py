@@ -107,7 +107,7 @@ def _attached(
     for kind in sorted(kinds, key=lambda kind: kind.priority):
         reason = kind.unsupported_reason(chosen)
         if reason is None:
-            adapter: ModelAdapter = cast(Any, kind)(chosen, name, tokenizer, stage)
+            adapter = _inspected(kind, name, chosen, tokenizer, stage)
             adapter.whole, adapter.trained_length = model, _trained_length(adapter, model, folder)
             own = adapter.info.kind
             if part is not None and own not in (part, KIND_OF_PART[part]):
@@ -115,6 +115,17 @@ def _attached(
             return adapter
         refused.append(reason)
     raise NotApplicable(f"{name} cannot be probed: {'; '.join(dict.fromkeys(refused))}")
+
+
+def _inspected(kind: Any, name: str, model: object, *given: Any) -> ModelAdapter:
+    """Return the adapter of a model; an error of the model in the passes that inspect it is the reason why not."""
+    try:
+        return kind(model, name, *given)
+    except (ValueError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        told = f"inspecting it by short forward passes raised {type(error).__name__}: {error}"
+        raise NotApplicable(f"{name} cannot be probed: {told}") from error
 
 
 def _check_finite(model: object, name: str) -> None:

@@ -235,6 +235,24 @@ def test_attention_that_cannot_be_watched_is_refused():
         attach(transformers.XLNetLMHeadModel(transformers.XLNetConfig(**sizes)))
 
 
+def test_layers_that_share_weights_are_refused():
+    sizes = {"vocab_size": 40, "embedding_size": 16, "hidden_size": 32, "num_attention_heads": 4}
+    config = transformers.AlbertConfig(**sizes, num_hidden_layers=2, intermediate_size=32)
+    with pytest.raises(NotApplicable, match="layers that share weights cannot be told apart"):
+        attach(transformers.AlbertForMaskedLM(config))
+
+
+def test_an_error_of_the_model_is_the_reason():
+    model = make("gpt2")
+
+    def fail(*_, **__):
+        raise KeyError("a part of it")
+
+    model.transformer.ln_f.forward = fail
+    with pytest.raises(NotApplicable, match=r"GPT2LMHeadModel cannot be probed: .* raised KeyError: 'a part of it'"):
+        attach(model)
+
+
 def test_a_watched_pass_that_differs_is_refused(monkeypatch):
     from ordinate.probing.instrumentation import attention_interface
 
