@@ -227,6 +227,8 @@ def _auto_class(config: Any, architectures: list[str]) -> Any:
         transformers.AutoModelForCausalLM,
         transformers.AutoModelForMaskedLM,
         transformers.AutoModelForSeq2SeqLM,
+        # language models that may be given images
+        transformers.AutoModelForImageTextToText,
         transformers.AutoModelForImageClassification,
         # its tensors have other names in some families
         transformers.AutoModelForQuestionAnswering,

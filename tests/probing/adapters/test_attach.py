@@ -38,6 +38,22 @@ def test_a_checkpoint_is_read_with_its_head(name, tmp_path):
         one.tokenize("a")
 
 
+def test_a_language_model_that_may_be_given_images_is_read_with_its_head(tmp_path):
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = transformers.LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=60)
+    images = transformers.CLIPVisionConfig(**sizes, image_size=16, patch_size=4)
+    torch.manual_seed(0)
+    config = transformers.LlavaConfig(vision_config=images, text_config=text, image_token_index=50)
+    model = transformers.LlavaForConditionalGeneration(config)
+    model.eval().save_pretrained(tmp_path)
+    ids = torch.randint(4, 50, (1, 6))
+    seen = record(attach(tmp_path), ids, "pattern", logits=True)
+    with torch.no_grad():
+        torch.testing.assert_close(seen.logits, model(ids).logits)
+    # its vision model by itself
+    assert attach(model.model.vision_tower).info.kind == "vision"
+
+
 @pytest.mark.parametrize("family", ["T5", "MT5", "UMT5"])
 def test_the_encoder_of_a_t5_alone_is_an_encoder(family, tmp_path):
     sizes = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48, "vocab_size": 60}

@@ -36,11 +36,14 @@ def has_both_sides(model: Any) -> bool:
 def probed_part(model: Any) -> tuple[Any, ModelKind]:
     """Return the probed part of a model and its kind: the encoder of an encoder-decoder, the vision model of CLIP.
 
-    Whether a text model is causal is not known yet; its kind is "decoder" until then.
+    Of a language model that may be given images (Llama 4) the whole, which is given texts. Whether a text model is
+    causal is not known yet; its kind is "decoder" until then.
     """
     if has_both_sides(model):
         return model.get_encoder(), "encoder-decoder"
-    if isinstance(getattr(model, "vision_model", None), nn.Module):
+    reads_text = getattr(model, "main_input_name", "") == "input_ids"
+    language = reads_text and getattr(model, "get_output_embeddings", lambda: None)() is not None
+    if isinstance(getattr(model, "vision_model", None), nn.Module) and not language:
         return model.vision_model, "vision"
     return model, "vision" if getattr(model, "main_input_name", "") == "pixel_values" else "decoder"
 
