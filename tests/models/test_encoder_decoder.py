@@ -124,6 +124,15 @@ def test_the_encoder_has_heads_and_a_hidden_width_of_its_own():
             assert a.shape == b.shape
 
 
+def test_key_and_value_heads_are_those_of_the_sides_that_have_them():
+    model = build(kv_heads=2, mixer="fox", source_mixer="softmax", scheme="none")
+    here, there = model.encoder.blocks[0].mixer, model.decoder.blocks[0].cross
+    assert here.widths == there.widths == [16, 8, 8]
+    sides = {name: side.shape.kv_heads for name, side in model.shape.scheme_locations.items()}
+    assert sides == {"encoder": 2, "decoder": None, "cross": 2}
+    assert EncoderDecoder(model.shape.with_defaults()).shape.with_defaults() == model.shape.with_defaults()
+
+
 @torch.no_grad()
 def test_a_target_knows_all_of_the_source_and_nothing_of_its_own_future():
     model = build()
@@ -308,6 +317,10 @@ def test_reversing_can_be_learned_by_heart():
         ),
         (lambda: build(cross_mixer="window"), "must support cross-attention; mixer 'window' does not"),
         (lambda: build(cross_scheme="sinusoidal"), "cross_scheme must act inside attention; Sinusoidal uses embed"),
+        (
+            lambda: build(source_mixer="latent", source_scheme="none", source_kv_heads=2),
+            "source_kv_heads needs a mixer with the option kv_heads, .*; got source_kv_heads=2, which no mixer",
+        ),
         (lambda: build(cross_axis="scaled"), "cross_axis has an effect only with a cross_scheme"),
         (
             lambda: build(cross_scheme="rope", cross_ratio=2.0),

@@ -2,15 +2,20 @@ import pytest
 import torch
 
 from ordinate import Decoder, Geometry, Shape
+from ordinate.core import catalog
+from ordinate.mixers import Softmax
 from ordinate.models.block import BLOCK_CLASSES
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED
 from ordinate.models.vision import VisionShape
 
 
+def shape_of(**choices):
+    return Shape(**{"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 32} | choices)
+
+
 def build(**choices):
-    given = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 32} | choices
-    return Decoder(Shape(**given)).double().eval()
+    return Decoder(shape_of(**choices)).double().eval()
 
 
 def ids(*shape):
@@ -273,6 +278,17 @@ def test_any_feedforward_is_supported(kind):
         ({"norm_eps": 1e5}, r"norm_eps must lie in \[0, 1\); got 100000"),
         ({"head_width": 0}, "head_width must be above zero"),
         ({"mixer": "rnn", "head_width": 8}, "head_width needs a mixer with that option"),
+        (
+            {"mixer": "softmax:head_width=16", "head_width": 8},
+            "head_width needs a mixer with that option, and without another value of it; got head_width=8 for Softmax",
+        ),
+        ({"mixer": Softmax(width=16, heads=4), "head_width": 8}, "and without another value of it; got head_width=8"),
+        ({"mixer": Softmax(width=16, heads=4), "kv_heads": 2}, "kv_heads needs a mixer with the option kv_heads"),
+        (
+            {"mixer": "softmax:kv_heads=1", "kv_heads": 2},
+            "kv_heads needs a mixer with the option kv_heads, and without another value of it; got kv_heads=2, which",
+        ),
+        ({"mixer": "fox", "kv_heads": 0}, "kv_heads must be above zero; got 0"),
         ({"layer_scale": 0.0}, "layer_scale must be above zero"),
         ({"logit_scale": 0.0}, "logit_scale must be above zero"),
         ({"logit_softcap": 0.0}, "logit_softcap must be above zero"),
@@ -302,3 +318,23 @@ def test_any_feedforward_is_supported(kind):
 def test_what_does_not_fit_is_refused(choices, match, untyped):
     with pytest.raises(ValueError, match=match):
         build(scheme="none", **choices)
+
+
+@pytest.mark.parametrize("name", catalog.names("ordinate.mixers"))
+def test_key_and_value_heads_change_the_mixer_or_are_refused(name):
+    sizes = {"mixer": name, "scheme": "none", "max_length": 8}
+    with torch.device("meta"):
+        plain = shape_of(**sizes).make_mixer(0)
+        if "kv_heads" in catalog.options(type(plain)):
+            grouped = shape_of(**sizes, kv_heads=2).make_mixer(0)
+            assert sum(p.numel() for p in grouped.parameters()) < sum(p.numel() for p in plain.parameters())
+            return
+    with pytest.raises(ValueError, match="kv_heads needs a mixer with the option kv_heads.*; got kv_heads=2, which"):
+        shape_of(**sizes, kv_heads=2)
+    # as many as query heads is the default, which saved models say
+    assert shape_of(**sizes, kv_heads=4).with_defaults() == shape_of(**sizes).with_defaults()
+
+
+def test_key_and_value_heads_of_some_layers_are_enough():
+    assert shape_of(mixer="softmax,gru", scheme="none", kv_heads=2).make_mixer(0).widths == [16, 8, 8]
+    assert shape_of(mixer=[Softmax(width=16, heads=4, kv_heads=2), "gru"], scheme="none", kv_heads=2).kv_heads == 2

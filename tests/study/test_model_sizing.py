@@ -104,3 +104,10 @@ def test_an_embedding_table_covers_the_longest_sequences_of_a_task():
     assert shape_of(plan, plan.runs()[0], vocabulary=20).max_length == 63
     assert longest(Plan(task="text", length=31, eval_length_multiples=(1, 2))) == 62
     assert longest(Plan(task="listops:length=32", length=32, eval_length_multiples=(1, 2))) >= 32
+
+
+def test_mixers_without_key_and_value_heads_are_compared_as_they_are():
+    plan = PLAN.model_copy(update={"kv_heads": 2})
+    given = {mixer: shape_of(plan, run_of("none", mixer), 256).kv_heads for mixer in ("softmax", "fox", "softmax,gru")}
+    assert given == {"softmax": 2, "fox": None, "softmax,gru": 2}
+    assert shape_of(plan, run_of("none", "softmax:kv_heads=1"), 256).kv_heads is None

@@ -124,6 +124,10 @@ def test_the_length_of_a_task_is_its_own():
         ({"task": "copy", "text": "docs", "generated_tokens": 3}, "got --text, --generated-tokens"),
         ({"mixers": ("softmaxx",)}, "did you mean 'softmax'"),
         ({"mixers": ("softmax:heat=3",)}, "no option of Softmax is named 'heat'"),
+        (
+            {"mixers": ("fox", "gru"), "kv_heads": 2},
+            "--kv-heads needs a mixer with key and value heads, and without .* of its own; got 2 for fox, gru; leave",
+        ),
         ({"mixers": ("softmax", "softmax")}, "schemes and mixers must differ from each other; got softmax, softmax"),
     ],
 )

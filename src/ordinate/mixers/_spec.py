@@ -37,6 +37,21 @@ class MixerSpec(MemberSpec):
             return self.class_named(self._parsed(layer)[0])
         return cast(Any, template if isinstance(template, type) else type(template))
 
+    def takes(self, size: str, value: Any, layer: int) -> bool:
+        """Return whether the mixer of a layer has a size of the model: it has that option, with no other value.
+
+        Args:
+            size: name of the option.
+            value: the model's value, which is not None.
+            layer: the layer, counted from 0.
+        """
+        kind, template = self.class_of(layer), self.template(layer)
+        if size not in catalog.options(kind):
+            return False
+        if template is not None:
+            return isinstance(template, type) or getattr(template, "options_given", {}).get(size) == value
+        return catalog.read_options(kind, self._parsed(layer)[1]).get(size, value) == value
+
     def build(self, layer: int, sizes: Mapping[str, Any]) -> Mixer[Any]:
         """Build the mixer of a layer.
 

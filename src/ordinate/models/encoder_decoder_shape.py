@@ -8,6 +8,7 @@ from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.member_spec import MemberSpec
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
+from ordinate.models.mixer_layers import check_kv_heads, takes_kv_heads
 from ordinate.models.next_token_rules import NO_RULES, NextTokenRules
 from ordinate.models.shape import SchemeLocation, Shape
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
@@ -89,6 +90,8 @@ class EncoderDecoderShape(Shape):
             f"got cross_ratio={self.cross_ratio} with a shared one",
             "give cross_axis='scaled'",
         )
+        source = self.source_kv_heads
+        check_kv_heads("source_kv_heads", source, self.source_heads or self.heads, self._source_takes_kv_heads)
         self._check_generation()
         need(self.blocks == "plain", "an encoder-decoder needs plain blocks", f"got {self.blocks!r}", "leave it out")
         must, came = (
@@ -138,23 +141,29 @@ class EncoderDecoderShape(Shape):
     def encoder_shape(self) -> Shape:
         """Hyperparameters of the encoder."""
         named = {name: getattr(self, f"source_{name}") for name in SOURCE_FIELDS}
-        return self._half(**{name: value for name, value in named.items() if value is not None})
+        own = {name: value for name, value in named.items() if value is not None}
+        return self._half(**{"kv_heads": self._kv_heads(self._source_mixer)} | own)
 
     @property
     def scheme_locations(self) -> dict[str, SchemeLocation]:
         """Where the model has positional schemes: in encoder, decoder and cross-attention."""
         return {
             "encoder": SchemeLocation("source_scheme", "encoder.schemes", self.encoder_shape),
-            "decoder": SchemeLocation("scheme", "decoder.schemes", self._half()),
-            "cross": SchemeLocation(
-                "cross_scheme", "cross_schemes", self._half(scheme=self.cross_scheme), is_cross_attention=True
+            "decoder": SchemeLocation(
+                "scheme", "decoder.schemes", self._half(kv_heads=self._kv_heads(self.mixer_spec))
             ),
+            "cross": SchemeLocation("cross_scheme", "cross_schemes", self._cross_shape, is_cross_attention=True),
         }
 
     @property
     def branches(self) -> int:
         """Number of residual branches of a decoder layer."""
         return 3
+
+    def takes_kv_heads(self, count: int) -> bool:
+        """Return whether a mixer of decoder, cross-attention or encoder would have this number as the model's."""
+        of_source = self.source_kv_heads is None and self._source_takes_kv_heads(count)
+        return super().takes_kv_heads(count) or takes_kv_heads(self._cross_mixer, count) or of_source
 
     def with_defaults(self) -> "EncoderDecoderShape":
         """Return a copy with all defaults filled in."""
@@ -166,7 +175,7 @@ class EncoderDecoderShape(Shape):
 
     def make_cross_attention(self, layer: int) -> AttentionMixer:
         """Build the cross-attention mixer of a decoder layer."""
-        mixer = self._mixer(MixerSpec.of(self.cross_mixer, self.bindable_sizes), layer)
+        mixer = self._mixer(self._cross_mixer, layer)
         mixer.check_cross_attention()
         return cast(AttentionMixer, mixer)
 
@@ -190,6 +199,28 @@ class EncoderDecoderShape(Shape):
             f"got head={self.head!r} with {len(self.labels)} labels",
             "leave both out",
         )
+
+    @property
+    def _cross_mixer(self) -> MixerSpec:
+        return MixerSpec.of(self.cross_mixer, self.bindable_sizes)
+
+    @property
+    def _source_mixer(self) -> MixerSpec:
+        given = self.mixer if self.source_mixer is None else self.source_mixer
+        return MixerSpec.of(given, self.bindable_sizes)
+
+    def _source_takes_kv_heads(self, count: int) -> bool:
+        return takes_kv_heads(self._source_mixer, count)
+
+    def _kv_heads(self, mixers: MixerSpec) -> int | None:
+        """Key and value heads of these mixers; None if they have none of their own."""
+        return self.kv_heads if self.kv_heads is not None and takes_kv_heads(mixers, self.kv_heads) else None
+
+    @property
+    def _cross_shape(self) -> Shape:
+        """Hyperparameters of the decoder as the schemes of cross-attention see them."""
+        mixers = self._cross_mixer
+        return self._half(scheme=self.cross_scheme, mixer=mixers, kv_heads=self._kv_heads(mixers))
 
     def _half(self, **changes: Any) -> Shape:
         """Hyperparameters of the decoder alone, with these changes."""

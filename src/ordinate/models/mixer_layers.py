@@ -1,8 +1,9 @@
-"""Checks of models whose layers have a mixer only, without a feed-forward."""
+"""Checks of the options that depend on what the layers of a model consist of: mixers and feed-forward."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_positive_counts
+from ordinate.mixers._spec import MixerSpec
 
 
 def check_mixer_layers(given: tuple[object, object], bias: Sequence[str], norm_position: str, blocks: str) -> None:
@@ -30,4 +31,32 @@ def check_mixer_layers(given: tuple[object, object], bias: Sequence[str], norm_p
         "parallel and reversible layers need a feedforward",
         f"got norm_position={norm_position!r} and blocks={blocks!r} with feedforward='none'",
         "give norm_position='pre' and blocks='plain', or a feedforward",
+    )
+
+
+def takes_kv_heads(mixers: MixerSpec, count: int) -> bool:
+    """Return whether some of these mixers would have this number of key and value heads, if their model has it."""
+    return any(mixers.takes("kv_heads", count, layer) for layer in range(len(mixers.entries)))
+
+
+def check_kv_heads(name: str, count: int | None, heads: int, takes: Callable[[int], bool]) -> None:
+    """Raise unless a number of key and value heads has an effect, or is that of the query heads.
+
+    Args:
+        name: name of the option.
+        count: the number; None: not given.
+        heads: query heads.
+        takes: whether some mixer would have this number.
+
+    Raises:
+        ValueError: a number that is not positive, or no mixer would have it.
+    """
+    if count is None:
+        return
+    need_positive_counts(**{name: count})
+    need(
+        count == heads or takes(count),
+        f"{name} needs a mixer with the option kv_heads, and without another value of it",
+        f"got {name}={count}, which no mixer of the model takes",
+        "leave it out, or choose a mixer that has them, such as softmax",
     )

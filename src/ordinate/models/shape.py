@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import nn
 
-from ordinate.core import catalog
 from ordinate.core.checks import (
     need,
     need_fraction,
@@ -29,7 +28,7 @@ from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.expert_options import ExpertOptions, check_experts
 from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
-from ordinate.models.mixer_layers import check_mixer_layers
+from ordinate.models.mixer_layers import check_kv_heads, check_mixer_layers, takes_kv_heads
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
 from ordinate.ops.layer_norm import ZeroCentredLayerNorm
@@ -80,7 +79,7 @@ class Shape:
         width: hidden size (columns of the residual stream).
         layers: number of layers.
         heads: query heads.
-        kv_heads: key and value heads; None: as many as query heads.
+        kv_heads: key and value heads of the mixers that have them; None: as many as query heads.
         head_width: channels of a head; None: width / heads.
         scheme: positional scheme, or several: a text, an instance, a class, or a list of these, see `SchemeSpec`.
         mixer: token mixer with options inline; a list is cycled over the layers: `window,window,softmax`.
@@ -183,6 +182,7 @@ class Shape:
         ):
             need_known(kind, name, known)
         self._check_choices()
+        check_kv_heads("kv_heads", self.kv_heads, self.heads, self.takes_kv_heads)
         if self.feedforward == "none":
             check_mixer_layers((self.hidden, self.experts), self.bias, self.norm_position, self.blocks)
         else:
@@ -278,12 +278,15 @@ class Shape:
             embedding_width=None if self.table_width == self.width else self.embedding_width,
         )
 
+    def takes_kv_heads(self, count: int) -> bool:
+        """Return whether a mixer of the model would have this number of key and value heads as the model's."""
+        return takes_kv_heads(self.mixer_spec, count)
+
     def _mixer(self, spec: MixerSpec, layer: int) -> Mixer[Any]:
-        kind = spec.class_of(layer)
         need(
-            self.head_width is None or "head_width" in catalog.options(kind),
-            "head_width needs a mixer with that option",
-            f"got head_width={self.head_width} for {kind.__name__}",
+            self.head_width is None or spec.takes("head_width", self.head_width, layer),
+            "head_width needs a mixer with that option, and without another value of it",
+            lambda: f"got head_width={self.head_width} for {spec.class_of(layer).__name__} in {str(spec)!r}",
             "leave it out, or choose an attention mixer",
         )
         return spec.build(layer, self.bindable_sizes)

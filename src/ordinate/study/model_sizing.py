@@ -1,5 +1,6 @@
 """Model shape of a run, with the feed-forward width chosen so that parameter counts match."""
 
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -120,12 +121,11 @@ def _held(model: Model, kind: type[nn.Module]) -> int:
 
 
 def _shape(plan: Plan, run: Run, sizes: DataSizes, max_length: int, hidden: int | None) -> Shape:
-    return MODEL_KINDS[plan.model].shape(
+    made = MODEL_KINDS[plan.model].shape(
         **sizes.shape_fields,
         width=plan.width,
         layers=plan.layers,
         heads=plan.heads,
-        kv_heads=plan.kv_heads,
         scheme=run.scheme,
         mixer=run.mixer,
         max_length=max_length,
@@ -134,3 +134,6 @@ def _shape(plan: Plan, run: Run, sizes: DataSizes, max_length: int, hidden: int 
         hidden=hidden,
         dropout=plan.dropout,
     )
+    # a mixer without key and value heads of its own, or with a number of its own, is compared as it is
+    shared = plan.kv_heads is not None and made.takes_kv_heads(plan.kv_heads)
+    return replace(made, kv_heads=plan.kv_heads) if shared else made

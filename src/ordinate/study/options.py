@@ -97,7 +97,8 @@ class Options(FrozenModel):
     heads: int = Field(4, ge=1)
     """Number of attention heads."""
     kv_heads: int | None = Field(None, ge=1)
-    """Key and value heads; fewer than heads is grouped-query attention; by default as many as heads."""
+    """Key and value heads of the mixers that have them; fewer than heads is grouped-query attention; by default as
+    many as heads."""
     norm: Literal["rms", "layer"] = "rms"
     """Normalisation: rms (RMSNorm) or layer (LayerNorm)."""
     feedforward: Literal["gelu", "swiglu"] = "gelu"

@@ -64,8 +64,13 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     if plan.precision == "auto":
         plan = plan.model_copy(update={"precision": fast_precision()})
     plan = plan.model_copy(update={"tune_lr": learning_rates(plan)})
-    for run in runs:
-        sizing.shape_of(run)
+    shapes = [sizing.shape_of(run) for run in runs]
+    need(
+        plan.kv_heads in (None, plan.heads) or any(shape.kv_heads == plan.kv_heads for shape in shapes),
+        "--kv-heads needs a mixer with key and value heads, and without a number of its own",
+        f"got {plan.kv_heads} for {', '.join(plan.mixers or ('softmax',))}",
+        "leave it out, or compare such a mixer too",
+    )
     need_memory("the largest model", 4 * sizing.largest, times=MEMORY_FACTOR)
     plan = plan.model_copy(update={"budgets": matched_steps(plan, sizing)})
     _kept_checkpoints(plan, sizing, on_progress)
