@@ -74,6 +74,40 @@ def test_the_state_is_that_of_the_last_document():
     assert rows.unpack(torch.tensor([[5, 6, 7], [8, 9, 9]])).tolist() == [[0, 5, 6], [0, 0, 7], [0, 0, 8]]
 
 
+def assert_same_rows(rows, document):
+    """The same as found by reading all documents."""
+    found = UnpackedDocuments.from_documents(document)
+    assert torch.equal(rows.real, found.real)
+    assert torch.equal(rows.packed_to_row, found.packed_to_row)
+    assert torch.equal(rows.last_row, found.last_row)
+    x = torch.randn(*document.shape, 3)
+    assert torch.equal(rows.unpack(x), found.unpack(x))
+    assert torch.equal(rows.pack(rows.unpack(x)), x.masked_fill((document < 0)[..., None], 0))
+
+
+@pytest.mark.parametrize("lengths", [[1], [7], [2, 3], [3, 2], [1, 1, 1], [4, 1, 6, 2]])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_documents_of_known_sizes_are_unpacked_without_reading_them(lengths, batch):
+    where = Geometry.packed(lengths)
+    document = where.q_document.expand(batch, -1)
+    assert_same_rows(UnpackedDocuments.from_sizes(document, *where.packed_sizes), document)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+def test_padded_rows_are_unpacked_without_reading_them(tokens):
+    kept = [[begin <= place < end for place in range(tokens)] for begin in range(tokens + 1) for end in range(tokens + 1)]
+    real = torch.tensor([row for row in kept if row[0] or row[-1] or not any(row)])
+    assert_same_rows(UnpackedDocuments.from_padding(real), real.long() - 1)
+
+
+def test_sizes_of_packed_documents_hold_for_the_whole_geometry_only():
+    where = Geometry.packed([2, 3])
+    assert where.packed_sizes == where.block(slice(0, 5)).packed_sizes == (2, 3)
+    others = (where.block(slice(1, None)), where.block(slice(None), slice(0, 4)), where.next_tokens(5))
+    past = Geometry.causal(5).with_past(where), where.with_past(Geometry.causal(5))
+    assert [one.packed_sizes for one in (*others, *past, Geometry.causal(5))] == [None] * 6
+
+
 def padded(*rows):
     return Geometry.padded(torch.tensor(rows).bool())
 
@@ -135,8 +169,8 @@ def test_empty_inputs_are_supported():
 
 def test_documents_are_unpacked_once_for_all_layers(monkeypatch):
     made = []
-    lay_out = UnpackedDocuments.from_documents
-    monkeypatch.setattr(UnpackedDocuments, "from_documents", lambda document: made.append(1) or lay_out(document))
+    lay_out = UnpackedDocuments.from_sizes
+    monkeypatch.setattr(UnpackedDocuments, "from_sizes", lambda *given: made.append(1) or lay_out(*given))
     mixer, at = Watching(width=4), NoPosition().at(Geometry.packed([2, 3]))
     for layer in range(3):
         x = torch.randn(2, 5, 4)

@@ -243,6 +243,7 @@ def test_half_precision_follows_autocast():
         (lambda: MultiHeadAttention(32, 4, scheme=Learned(width=32, max_length=9)), "apply it to the input instead"),
         (lambda: AttentionOptions(softcap=0.0), "softcap must be above zero"),
         (lambda: AttentionOptions(clip_qkv=0.0), "clip_qkv must be above zero"),
+        (lambda: AttentionOptions(norm_eps=1e-5), "norm_eps has an effect only with qk_norm; got qk_norm=False; give"),
         (
             lambda: AttentionOptions(clip_after_norm=True, qk_norm=True, clip_qkv=1.0),
             "clip_after_norm has an effect only with clip_qkv and qk_norm_across; got clip_qkv=1.0, qk_norm_across=F",

@@ -289,6 +289,10 @@ def test_any_feedforward_is_supported(kind):
             "kv_heads needs a mixer with the option kv_heads, and without another value of it; got kv_heads=2, which",
         ),
         ({"mixer": "fox", "kv_heads": 0}, "kv_heads must be above zero; got 0"),
+        (
+            {"round_embedding_scale": True},
+            "round_embedding_scale has an effect only with an embedding_scale; got embedding_scale=1.0; give one",
+        ),
         ({"layer_scale": 0.0}, "layer_scale must be above zero"),
         ({"logit_scale": 0.0}, "logit_scale must be above zero"),
         ({"logit_softcap": 0.0}, "logit_softcap must be above zero"),

@@ -278,6 +278,10 @@ def test_a_grid_has_no_past(sides):
             {"sloped_heads": 3, "direction": "split_heads"},
             "an even number of sloped heads; got 3; set sloped_heads to an even number",
         ),
+        (
+            {"direction": "signed", "metric": "manhattan"},
+            "metric has an effect with direction='both' only, .*; got metric='manhattan' with direction='signed'; leave",
+        ),
         ({"direction": "separate"}, "two slopes a head are trained; got trainable=False; add trainable=True"),
     ],
 )

@@ -46,6 +46,8 @@ class Geometry:
         consecutive: for every visible pair, q_pos - k_pos equals their offset in memory order, so that a bias can be
             read from a table by offset. Set by the constructors; False is always safe.
         one_document: each row has one document and padding, no more; False: not known. Set by the constructors.
+        packed_sizes: number of documents, and tokens of the longest one, of queries that are all keys and in which
+            document 0, 1, 2, ... follow each other without padding; None: not known. Set by `packed`.
         continues: set by `next_tokens`: the key positions that it continues, and its own, by which `with_past`
             recognises a direct continuation.
     """
@@ -59,6 +61,7 @@ class Geometry:
     k_document: Int[Tensor, "#b j"] | None = None
     consecutive: bool = False
     one_document: bool = False
+    packed_sizes: tuple[int, int] | None = None
     continues: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
@@ -139,7 +142,8 @@ class Geometry:
         document = torch.repeat_interleave(index, sizes, output_size=count)[None]
         # made on the CPU, since repeat_interleave by a tensor of sizes would wait for a GPU
         pos, document = send(pos, device), send(document, device)
-        return cls(pos, pos, causal, 0, window, document, document, consecutive=True)
+        found = {"consecutive": True, "packed_sizes": (len(lengths), max(lengths))}
+        return cls(pos, pos, causal, 0, window, document, document, **found)
 
     @classmethod
     def padded(cls, real: Bool[Tensor, "b n"], *, causal: bool = True, window: int | None = None) -> "Geometry":
@@ -252,6 +256,7 @@ class Geometry:
             need(part.step in (None, 1), f"a block has consecutive {name}", f"got step {part.step}", "leave it out")
         (first, stop), (key_first, key_stop) = _bounds(queries, self.shape[0]), _bounds(keys, self.shape[1])
         q, k = slice(first, stop), slice(key_first, key_stop)
+        whole = (first, stop, key_first, key_stop) == (0, self.shape[0], 0, self.shape[1])
         return changed(
             self,
             q_pos=self.q_pos[:, q],
@@ -259,6 +264,7 @@ class Geometry:
             start=self.start + first - key_first,
             q_document=None if self.q_document is None else self.q_document[:, q],
             k_document=None if self.k_document is None else self.k_document[:, k],
+            packed_sizes=self.packed_sizes if whole else None,
         )
 
     def with_past(self, past: "Geometry") -> "Geometry":
@@ -281,6 +287,7 @@ class Geometry:
             k_document=None if plain else torch.cat([_rows(past_document, batch), _rows(k_document, batch)], 1),
             consecutive=plain and continued and past.consecutive and self.consecutive,
             one_document=self.one_document and past.one_document,
+            packed_sizes=None,
         )
 
     def next_tokens(self, tokens: int) -> "Geometry":
@@ -295,7 +302,7 @@ class Geometry:
             last = _rows(self.k_pos, batch).gather(1, index[..., None].expand(-1, -1, last.shape[-1]))
             document = _rows(self.k_document, batch).gather(1, index).expand(-1, tokens)
         pos = last + torch.arange(1, tokens + 1, device=last.device)[None, :, None]
-        own = {"q_pos": pos, "k_pos": pos, "q_document": document, "k_document": document}
+        own = {"q_pos": pos, "k_pos": pos, "q_document": document, "k_document": document, "packed_sizes": None}
         return changed(self, **own, is_causal=True, start=0, continues=(self.k_pos, pos))
 
 

@@ -21,6 +21,8 @@ from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
 
 QKNorm = Literal["rms", "layer", "layer_per_head"]
 """Kind of norm of queries and keys."""
+# epsilon of that norm
+NORM_EPS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class AttentionOptions:
         clip_qkv: queries, keys and values are clipped to [-clip_qkv, clip_qkv] as they are projected (MPT); None: no
             clipping.
         clip_after_norm: whether queries and keys are clipped after `qk_norm_across`, not before it (OLMoE).
+
+    Raises:
+        ValueError: numbers out of range, an unknown kind of norm, or an option without effect.
     """
 
     head_width: int | None = None
@@ -56,7 +61,7 @@ class AttentionOptions:
     qk_norm_across: bool = False
     qk_norm_zero_centred: bool = False
     qk_norm_after: bool = False
-    norm_eps: float = 1e-6
+    norm_eps: float = NORM_EPS
     softcap: float | None = None
     sinks: bool = False
     clip_qkv: float | None = None
@@ -70,8 +75,8 @@ class AttentionOptions:
         need_known("qk_norm_kind", self.qk_norm_kind, ("rms", *LAYER_NORMS))
         is_rms, of_rms = self.qk_norm_kind == "rms", ("qk_norm_across", "qk_norm_zero_centred")
         used = [name for name in of_rms if getattr(self, name)]
-        after = ["qk_norm_after"] if self.qk_norm_after else []
-        for name in [*used, *([] if is_rms else ["qk_norm_kind"]), *after]:
+        others = {"qk_norm_kind": not is_rms, "qk_norm_after": self.qk_norm_after, "norm_eps": self.norm_eps != NORM_EPS}
+        for name in [*used, *(name for name, given in others.items() if given)]:
             need(
                 self.qk_norm, f"{name} has an effect only with qk_norm", "got qk_norm=False", "give qk_norm=True too"
             )

@@ -17,7 +17,7 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Tokens
-from ordinate.core.tensors import need_size, need_tokens, need_vectors
+from ordinate.core.tensors import need_size, need_tokens, need_true, need_vectors
 from ordinate.mixers._mixer import Mixer, MixerState, StateType
 from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed
@@ -66,6 +66,30 @@ class UnpackedDocuments:
         there[row, column] = real.flatten()
         place = (row * token.shape[1] + column).view(batch, tokens)
         return cls(token, there, place, row.view(batch, tokens).gather(1, last)[:, 0])
+
+    @classmethod
+    def from_padding(cls, real: Bool[Tensor, "b n"]) -> "UnpackedDocuments":
+        """Build the maps of rows of one document each, which sizes alone determine: padding moves to the left."""
+        batch, tokens = real.shape
+        first = (torch.arange(batch, device=real.device) * tokens)[:, None]
+        # stable, so tokens keep their order
+        order = real.long().argsort(dim=1, stable=True)
+        return cls(first + order, real.gather(1, order), first + order.argsort(1), first[:, 0] // tokens)
+
+    @classmethod
+    def from_sizes(cls, document: Int[Tensor, "b n"], count: int, longest: int) -> "UnpackedDocuments":
+        """Build the maps of rows of the documents 0 to `count` - 1, one after another, of `longest` tokens at most."""
+        batch, tokens = document.shape
+        lengths = torch.zeros_like(document[:, :1]).repeat(1, count).scatter_add(1, document, torch.ones_like(document))
+        # the column that a document's first token would have, were its row as long as the batch's
+        shift = longest - lengths.cumsum(1)
+        example = torch.arange(batch, device=document.device)[:, None]
+        column = torch.arange(longest, device=document.device)
+        token = (column - shift[..., None]).clamp(min=0) + (example * tokens)[..., None]
+        there = column >= longest - lengths[..., None]
+        place = torch.arange(tokens, device=document.device) + shift.gather(1, document)
+        place = place + (example * count + document) * longest
+        return cls(token.flatten(0, 1), there.flatten(0, 1), place, example[:, 0] * count + count - 1)
 
     def unpack(self, x: Shaped[Tensor, "b n *rest"]) -> Shaped[Tensor, "rows length *rest"]:
         """Unpack per-token values into rows; 0 at padding, even where the input has NaN there."""
@@ -211,7 +235,12 @@ def _overflowing(mix: Mix[StateType], x: Tokens, finite: Bool[Tensor, "b n"]) ->
 
 def _unpacked(own: Placed, documents: Int[Tensor, "b n"]) -> tuple[UnpackedDocuments, Placed]:
     """Index maps for the documents of the new tokens, and the scheme at the unpacked geometry."""
-    rows = UnpackedDocuments.from_documents(documents)
+    if own.where.one_document:
+        rows = UnpackedDocuments.from_padding(documents != PADDING)
+    elif own.where.packed_sizes is not None:
+        rows = UnpackedDocuments.from_sizes(documents, *own.where.packed_sizes)
+    else:
+        rows = UnpackedDocuments.from_documents(documents)
     pos, document = rows.unpack(own.where.q_pos.expand(len(documents), -1, -1)), rows.real.long() - 1
     where = Geometry(pos, pos, own.where.is_causal, q_document=document, k_document=document)
     return rows, Placed(own.scheme, where)
@@ -236,9 +265,8 @@ def _check_continues(where: Geometry, rows: UnpackedDocuments) -> None:
     index = torch.arange(1, past.shape[1] + 1, device=past.device)
     newest = past.gather(1, ((past != PADDING) * index).argmax(1, keepdim=True))
     continues = (where.q_document == newest).all(1) | (newest == PADDING)[:, 0]
-    need(
-        len(rows.row_to_packed) == len(rows.last_row) and bool(continues.all()),
-        "with a state, all new tokens must continue the last document of the past",
-        "got padding or the start of another document in some row",
-        "process each document with a state of its own",
-    )
+    must = "with a state, all new tokens must continue the last document of the past"
+    came = "got padding or the start of another document in some row"
+    remedy = "process each document with a state of its own"
+    need(len(rows.row_to_packed) == len(rows.last_row), must, came, remedy)
+    need_true(continues.all(), must, came, remedy)

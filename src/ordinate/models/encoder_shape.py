@@ -26,13 +26,14 @@ class EncoderShape(Shape):
         head: `masked` predicts masked tokens; `pooler` computes a vector of the sequence, `classes` the class of the
             sequence from that vector, `token_classes` the class of each token, `spans` the first and the last token
             of an answer; `none`.
-        head_activation: activation function of the masked head, and of `head_transform`.
-        head_bias: whether the transform of the masked head, or `head_transform`, has a bias.
+        head_activation: activation function of the masked head, and of `head_transform`; other heads keep it for a
+            model made of them.
+        head_bias: whether the transform of the masked head, or `head_transform`, has a bias; kept likewise.
         head_transform: whether a classifier reads norm(f(W x + b)), as the masked head does (ModernBERT), in place of
             the pooler or of the hidden states.
         logit_bias: whether the logits of masked tokens have a bias; those of classes always have one.
         pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
-        pool_activation: activation function of the pooler.
+        pool_activation: activation function of the pooler; kept likewise where there is none.
         padding: token that positions do not count where it stands in a text, and that has a vector of its own in
             place of a position embedding (RoBERTa); None: positions are those of the geometry, from which masks come
             in either case.
@@ -91,10 +92,13 @@ class EncoderShape(Shape):
         must = "convolution_groups divides the width, and has an effect with a convolution only"
         fits = groups > 0 and self.width % groups == 0 and (groups == 1 or size > 0)
         need(fits, must, f"got {groups} for a width of {self.width}, convolution={size}", "1 is usual")
+        must, came = "convolution_activation has an effect with a convolution only", "got convolution=0"
+        need(size > 0 or self.convolution_activation == "tanh", must, came, "leave it out, or give a convolution")
 
     def _check_head(self) -> None:
         need_known("head", self.head, ENCODER_HEADS)
         check_labels(self.head, self.labels)
+        need("head" not in self.bias, "the head bias is set by logit_bias", "got bias='head'", "leave it out")
         need_known("pool", self.pool, POOLS)
         need(
             self.pool == "first" or self.head in ("pooler", "classes"),

@@ -366,6 +366,12 @@ class Shape:
                 "leave it out",
             )
         need(
+            not self.round_embedding_scale or self.embedding_scale != 1.0,
+            "round_embedding_scale has an effect only with an embedding_scale",
+            "got embedding_scale=1.0",
+            "give one, or leave it out",
+        )
+        need(
             self.norm != "nonparametric" or not self.zero_centred_norm,
             "zero_centred_norm is an option of norms with weights",
             f"got norm={self.norm!r} with zero_centred_norm=True",

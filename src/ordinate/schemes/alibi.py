@@ -40,7 +40,7 @@ class Alibi(Scheme):
             heads attends to past keys, the other half to future keys, with the same slopes. `separate`: each head has
             two trained slopes, for past and future keys.
         trainable: whether the slopes are trained, as logarithms, initialised by `rule`.
-        metric: distance metric for two position axes.
+        metric: distance metric for two position axes, which direction `both` alone takes.
     Raises:
         ValueError: an option that is unknown, has no effect, or does not fit the heads.
     Source: Press et al. 2022, Train Short, Test Long, section 3, https://arxiv.org/abs/2108.12409, slopes for any H
@@ -90,6 +90,12 @@ class Alibi(Scheme):
             "two slopes a head are trained",
             "got trainable=False",
             "add trainable=True, or another direction",
+        )
+        need(
+            metric == "euclidean" or direction == "both",
+            "metric has an effect with direction='both' only, since the others take one axis",
+            f"got metric={metric!r} with direction={direction!r}",
+            "leave one of them out",
         )
         self.heads, self.direction, self.metric = heads, direction, metric
         # past and future are defined on one axis only
