@@ -42,7 +42,8 @@ class StepDecay(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n h"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"]]:
         """Return the step sizes and the log decays, in float32 or wider."""
-        step = softplus(at_least_float32(x) + at_least_float32(self.bias)).mT
+        # contiguous, since torch.compile takes the gradient of softplus to have the layout of its input
+        step = softplus((at_least_float32(x) + at_least_float32(self.bias)).mT.contiguous())
         if self.limits != (None, None):
             step = step.clamp(*self.limits)
         return step, -decay_rate(at_least_float32(self.log_rate))[:, None] * step
