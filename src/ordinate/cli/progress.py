@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as ProgressDisplay
 from rich.text import Text
 
+from ordinate.cli.pace import Pace, format_clock, format_left
 from ordinate.core.progress import Progress
 from ordinate.study.run import STATES
 
@@ -38,6 +39,17 @@ class AmountColumn(ProgressColumn):
         return Text("" if task.total is None else _amount(task.completed, task.total).removeprefix("step "))
 
 
+class TimeColumn(ProgressColumn):
+    """The remaining time; empty before there is an estimate. Of a finished item the time that it took."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of one bar."""
+        if task.finished_time is not None or task.stop_time is not None:
+            return Text(format_clock(task.elapsed or 0.0), style="progress.elapsed")
+        left = task.fields["pace"].seconds_left(time.monotonic())
+        return Text("" if left is None else format_left(left), style="progress.remaining")
+
+
 class ProgressBars:
     """A progress bar for each item, with its loss, stage and remaining time.
 
@@ -55,11 +67,12 @@ class ProgressBars:
             AmountColumn(),
             TextColumn("{task.fields[loss]}"),
             TextColumn("{task.fields[stage]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TimeColumn(),
             console=console,
             expand=True,
         )
         self.bars: dict[str, TaskID] = {}
+        self.paces: dict[str, Pace] = {}
         self.finished: list[TaskID] = []
 
     def on_progress(self, progress: Progress) -> None:
@@ -79,9 +92,13 @@ class ProgressBars:
     def _update(self, progress: Progress, title: str) -> None:
         if progress.item not in self.bars:
             self.display.start()
-            self.bars[progress.item] = self.display.add_task(title, total=progress.total, loss="", stage="")
+            pace = self.paces[progress.item] = Pace()
+            fields = {"loss": "", "stage": "", "pace": pace}
+            self.bars[progress.item] = self.display.add_task(title, total=progress.total, **fields)
         bar, stage = self.bars[progress.item], progress.stage
         self.display.update(bar, total=progress.total, completed=progress.done)
+        if progress.done is not None and progress.total:
+            self.paces[progress.item].update(progress.done, progress.total, time.monotonic())
         if progress.loss is not None:
             self.display.update(bar, loss=f"loss {progress.loss:.3f}")
         if stage:
@@ -108,8 +125,7 @@ class ProgressLines:
     def __init__(self, console: Console, every: float = 10.0) -> None:
         self.console, self.every = console, every
         self.last: dict[str, tuple[float, str]] = {}
-        # where the stage of each item began: time, and amount done
-        self.began: dict[str, tuple[float, float]] = {}
+        self.paces: dict[str, Pace] = {}
 
     def on_progress(self, progress: Progress) -> None:
         """Print a message, and a line when an item changes its stage and every few seconds."""
@@ -117,29 +133,22 @@ class ProgressLines:
             if progress.message:
                 self._print(progress.message)
             return
-        now = time.monotonic()
+        now, pace = time.monotonic(), self.paces.setdefault(progress.item, Pace())
+        if progress.done is not None and progress.total:
+            pace.update(progress.done, progress.total, now)
         before, last_stage = self.last.get(progress.item, (0.0, ""))
         stage = progress.stage or last_stage
-        if stage != last_stage or progress.item not in self.began:
-            self.began[progress.item] = (now, progress.done or 0.0)
         if stage == last_stage and now - before < self.every:
             return
         self.last[progress.item] = (now, stage)
         parts = [progress.item, stage]
         if progress.done is not None and progress.total and stage not in FINAL_STAGES:
             parts.append(_amount(progress.done, progress.total))
-            parts += self._remaining(progress.item, now, progress.done, progress.total)
+            left = pace.seconds_left(now) if progress.done < progress.total else None
+            parts += [] if left is None else [format_left(left)]
         if progress.loss is not None:
             parts.append(f"loss {progress.loss:.3f}")
         self._print("  ".join(parts) + (f": {progress.message}" if progress.message else ""))
-
-    def _remaining(self, item: str, now: float, done: float, total: float) -> list[str]:
-        """Estimate the remaining time of an item from its speed in this stage."""
-        start, before = self.began[item]
-        if done <= before or now - start < 1:
-            return []
-        seconds = (now - start) * (total - done) / (done - before)
-        return [f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"]
 
     def close(self) -> None:
         """Do nothing: lines need no clean-up."""

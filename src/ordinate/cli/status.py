@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ordinate.cli.console import SafeConsole
+from ordinate.cli.pace import format_clock
 from ordinate.cli.progress import STYLES
 from ordinate.core.folder_lock import describe_owner, is_locked
 from ordinate.study.plan import Plan
@@ -61,8 +62,9 @@ def progress_table(folder: StudyFolder, plan: Plan, found: Sequence[RunProgress]
     telling = [row for row in found if row.stage not in HIDDEN_STATES] if len(found) > MAX_ROWS else found
     for row in telling[:MAX_ROWS]:
         loss = "" if row.loss is None else f"{row.loss:.3f}"
+        left = "" if row.seconds_left is None else format_clock(row.seconds_left)
         stage = Text(row.stage, style=STYLES.get(row.stage, ""))
-        table.add_row(Text(row.run.name), stage, f"{row.step}/{row.steps}", loss, _time(row.seconds_left))
+        table.add_row(Text(row.run.name), stage, f"{row.step}/{row.steps}", loss, left)
     rest = len(found) - len(telling[:MAX_ROWS])
     return Group(table, *([Text(f"and {rest} more")] if rest else []), Text(_summary(folder, found)))
 
@@ -72,11 +74,3 @@ def _summary(folder: StudyFolder, found: Sequence[RunProgress]) -> str:
     states = ", ".join(f"{count} {stage}" for stage, count in counts.items())
     owner = f"{describe_owner(folder.path)} is working" if is_locked(folder.path) else "no process is working"
     return f"{len(found)} runs: {states}; {owner}"
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"
