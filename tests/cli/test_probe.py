@@ -185,11 +185,12 @@ def test_odd_models_are_measured_or_skipped_with_the_reason_in_the_report(what, 
     assert reason is None or reason in report
 
 
-def test_a_short_text_is_skipped_with_the_reason_in_the_report(place, tmp_path):
+def test_a_text_that_is_too_short_is_an_error(place, tmp_path):
     (tmp_path / "short.txt").write_text("a few words, and no more\n")
     words = [str(word) for word in (place / "tiny", "--out", tmp_path / "out", "--text", tmp_path / "short.txt")]
-    assert app(["probe", *words, "--probes", "order_sensitivity,qk_roles"], result_action="return_value") == 0
-    assert "must have two samples of 32 tokens" in (tmp_path / "out" / "report.html").read_text()
+    with pytest.raises(ValueError, match="must have two samples of 32 tokens"):
+        app(["probe", *words, "--probes", "order_sensitivity,qk_roles"], result_action="return_value")
+    assert not (tmp_path / "out" / "report.html").exists()
 
 
 @pytest.mark.extended

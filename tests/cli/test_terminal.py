@@ -2,6 +2,7 @@
 
 import io
 import pwd
+import re
 import signal
 import subprocess
 import sys
@@ -223,3 +224,38 @@ def test_every_mistyped_option_has_a_suggestion(tmp_path, monkeypatch, capsys, c
                 if command == "study":
                     (tmp_path / "a.toml").write_text(f"{wrong.replace('-', '_')} = 1\n")
                     assert "did you mean --" in told(capsys, monkeypatch, command, "--config", "a.toml")[1]
+
+
+@pytest.mark.parametrize("command", ["study", "generate", "probe", "build", "verify", "compare", "train"])
+def test_the_help_of_a_command_is_about_that_command(command, capsys, monkeypatch):
+    code, said = told(capsys, monkeypatch, command, "--help")
+    assert code == 0
+    assert "Start with" not in said
+    # an option that is off, or has no values, or a line break has no default to type
+    assert not re.search(r"\[default: *(\(|\[|False|True|\"|\]|$)", said)
+    assert "--no-" not in said.replace("--no-generation-config", "")
+
+
+def test_the_help_names_the_first_command_and_defaults_as_they_are_typed(capsys, monkeypatch):
+    assert "Start with: ordinate study" in told(capsys, monkeypatch, "--help")[1]
+    assert "[default: 6.2e+12]" in told(capsys, monkeypatch, "probe", "--help")[1]
+    assert "[default: 1 2 4 8]" in told(capsys, monkeypatch, "train", "--help")[1]
+    assert "[default: 0]" in told(capsys, monkeypatch, "verify", "--help")[1]
+
+
+def test_the_help_of_train_has_no_options_for_several_models(capsys, monkeypatch):
+    said = told(capsys, monkeypatch, "train", "--help")[1]
+    assert "--mixers" in said
+    assert not {"--schemes", "--leader-seeds"} & set(said.split())
+    assert "train takes one scheme" in told(capsys, monkeypatch, "train", "--schemes", "rope", "alibi")[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["generate .", "translate . x", "probe .", "verify .", "look . x", "reproduce .", "compare . ."],
+)
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_is_one_that_every_generator_takes(words, seed, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = told(capsys, monkeypatch, *words.split(), "--seed", seed)
+    assert (code, "seed must be 0 to 2^63 - 1; got " in said) == (2, True), said

@@ -204,7 +204,7 @@ def test_progress_reaches_the_end():
 def test_what_cannot_be_evaluated_is_an_error_in_words():
     for given, message in (
         ({"multiples": (1, 3, 4)}, "each length must be a multiple of the one before.* got 3 and 4"),
-        ({"multiples": (0, 1)}, "a length must be above zero"),
+        ({"multiples": (0, 1)}, "length must be above zero"),
         ({"multiples": None, "tokens": (1,)}, "at least 2 tokens"),
         ({"multiples": (1,), "tokens": (8,)}, "multiples of the trained length, or tokens"),
     ):

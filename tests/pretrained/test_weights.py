@@ -245,7 +245,7 @@ def test_a_truncated_file_is_refused(spoilt):
     folder = spoilt()
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"model.safetensors must be a safetensors file; got"):
+    with pytest.raises(ValueError, match=r"model.safetensors must be a safetensors file; .* cannot be read: "):
         load(folder)
 
 

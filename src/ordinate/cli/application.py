@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from pydantic import ValidationError
 
 from ordinate import __version__
 from ordinate.cli.commands import COMMANDS, EPILOGUE, SUMMARY
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.option_errors import describe_option_error
+from ordinate.cli.shown_defaults import format_default
 
 app = App(
     name="ordinate",
-    help=SUMMARY,
-    help_epilogue=EPILOGUE,
+    # not help_epilogue, which the help of every command would have
+    help=f"{SUMMARY}\n\n{EPILOGUE}",
+    # an option that is off by default needs no --no-option
+    default_parameter=Parameter(negative="", show_default=format_default),
     version=__version__,
     version_flags=["--version"],
     result_action="return_value",

@@ -20,8 +20,8 @@ app = App(name="compare", help="Compare models, or the checkpoints of a training
 def compare(
     *models: Path,
     text: str | None = None,
-    lengths: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")] = (),
-    tokens: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")] = (),
+    lengths: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (),
+    tokens: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (),
     trained_length: int | None = None,
     samples: int | None = None,
     out: Path = Path("runs/compare"),

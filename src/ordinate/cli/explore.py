@@ -2,9 +2,9 @@
 
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from ordinate.cli.console import SafeConsole
 from ordinate.core.output_folder import check_output_file
@@ -16,7 +16,12 @@ app = App(name="explore", help="Open a page in which small trained models run li
 
 
 @app.default
-def explore(model: Path | None = None, *, out: Path | None = None, open: bool = True) -> int:
+def explore(
+    model: Path | None = None,
+    *,
+    out: Path | None = None,
+    open: Annotated[bool, Parameter(negative="--no-open", show_default=False)] = True,
+) -> int:
     """Write the explorer and open it: questions about position, each with an answer and something to move.
 
     One HTML file, under 4 MB, that needs no network.
@@ -29,7 +34,7 @@ def explore(model: Path | None = None, *, out: Path | None = None, open: bool = 
     out
         The file. Default: explorer.html, with a model runs/explorer-NAME.html.
     open
-        Whether to open it in the browser.
+        Open it in the browser, as it is by default.
     """
     from ordinate.core.atomic_files import write_text
     from ordinate.explorer.page import explorer_page

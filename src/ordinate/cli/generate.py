@@ -4,13 +4,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from ordinate.cli.console import escape_on_terminal
 from ordinate.cli.load_trained import load_trained_text_model
-from ordinate.core.checks import need, shown
+from ordinate.core.checks import need, need_seed, shown
 
 if TYPE_CHECKING:
     from ordinate.models.decoder import Decoder
@@ -32,7 +32,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
-    generation_config: bool = True,
+    generation_config: Annotated[bool, Parameter(negative="--no-generation-config", show_default=False)] = True,
 ) -> int:
     r"""Generate text from a prompt with a trained model.
 
@@ -42,7 +42,7 @@ def generate(
         Folder of a model, as `ordinate train` prints it, or of a published one (config.json, safetensors,
         tokenizer.json) of a family in `ordinate list families`.
     prompt
-        Text to continue.
+        Text to continue; by default a line break.
     max_new_tokens
         Number of tokens to generate; a published model may end its text earlier.
     temperature
@@ -56,11 +56,12 @@ def generate(
         Random seed of sampling.
     generation_config
         Apply the settings of generation of a published model: those of its generation_config.json, such as a
-        repetition penalty, and those of sampling that are not given here.
+        repetition penalty, and those of sampling that are not given here. Applied by default.
     """
     from ordinate.data.tokenizer import decode_stream
     from ordinate.pretrained.generation_settings import GenerationSettings, read_generation_settings
 
+    need_seed(seed)
     tokenizer, found = load_trained_text_model(model, "decoder")
     decoder, head = cast("Decoder", found), found.shape.head
     must, came = "generate needs a decoder that predicts the next token", f"{model} has head={head!r}"

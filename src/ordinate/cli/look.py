@@ -22,7 +22,7 @@ def look(
     sentence: str,
     *,
     target: str | None = None,
-    ablate: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    ablate: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     out: Path | None = None,
     tables: str = "csv",
     seed: int = 0,

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
-from ordinate.core.checks import need_positive
+from ordinate.core.checks import need_positive, need_seed
 from ordinate.core.output_folder import check_output_folder
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def probe(
     *,
     text: str | None = None,
     images: Path | None = None,
-    probes: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    probes: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     out: Path | None = None,
     amount: Annotated[SampleOptions, Parameter(name="*")] = SampleOptions(),
     layers: Annotated[PartOptions, Parameter(name="*")] = PartOptions(),
@@ -118,6 +118,7 @@ def probe(
 
     console = SafeConsole()
     asked = parsed(_listed(probes))
+    need_seed(seed)
     check_output_folder(out or Path("runs"), ())
     place = model or _default(console)
     subject = try_attach(place, _name(place), **layers.given)
@@ -125,6 +126,9 @@ def probe(
     with folder.lock():
         sizes = {"sequences": amount.samples, "length": amount.length}
         material = _images(images) if images else text_data(subject, text, **sizes, folder=place)
+        if isinstance(material, Exception) and not isinstance(subject, Exception):
+            # nothing could be measured: no input, or too little of it
+            raise material
         if not isinstance(material, Exception):
             material = replace(check_input(subject, material), budget=amount.budget)
             console.print(f"input: {material.source}", markup=False, soft_wrap=True)

@@ -19,7 +19,7 @@ def report(
     folder: Path,
     /,
     *others: Path,
-    cell: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    cell: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     out: Path = Path("side-by-side.html"),
 ) -> int:
     """Rebuild the report of a study or of a probed model from its JSON files.

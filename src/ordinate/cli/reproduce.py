@@ -6,6 +6,7 @@ from cyclopts import App
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
+from ordinate.core.checks import need_seed
 from ordinate.core.output_folder import check_output_folder
 from ordinate.report.read import load_manifest
 from ordinate.report.reproduction import compare
@@ -41,6 +42,7 @@ def reproduce(
     from ordinate.study.reproduction import sample_run, train_again
     from ordinate.study.study_folder import StudyFolder
 
+    need_seed(seed)
     console, folder = SafeConsole(), StudyFolder(study)
     about = load_manifest(study)
     chosen, stored = sample_run(folder, run, seed, FINAL_STATES if steps is None else ("done",))

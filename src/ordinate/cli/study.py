@@ -35,15 +35,7 @@ BASE_DETERMINED = frozenset({"width", "layers", "heads", "length", "learning_rat
 Preset = Literal["quick", "standard", "thorough", "gpu-10min", "gpu-1h", "gpu-night"]
 Logger = Literal["csv", "tensorboard", "wandb", "mlflow"]
 FACTOR_FIELDS = Options.model_fields.keys() - STUDY_WIDE
-PLAN_PARAMETER = Parameter(name="*", consume_multiple=True, negative="")
-
-
-def format_default(default: tuple[object, ...] | object) -> object:
-    """Format a default for the help text; a tuple of one value is written without brackets."""
-    return default if not isinstance(default, tuple) else None if default == (None,) else " ".join(map(str, default))
-
-
-REQUEST_PARAMETER = Parameter(name="*", consume_multiple=True, negative="", show_default=format_default)
+PLAN_PARAMETER = Parameter(name="*", consume_multiple=True)
 
 
 class ConfigFile(Toml):
@@ -99,14 +91,14 @@ app = App(
 @app.default
 def study(
     *,
-    plan: Annotated[PlanRequest, REQUEST_PARAMETER] = PlanRequest(),  # noqa: B008  # pyrefly: ignore[not-a-type]
+    plan: Annotated[PlanRequest, PLAN_PARAMETER] = PlanRequest(),  # noqa: B008  # pyrefly: ignore[not-a-type]
     preset: Preset = "quick",
     config: Path | None = None,
     out: str | None = None,
     logger: Logger | None = None,
     work: Annotated[ExecutorOptions, FLAT] = DEFAULT_EXECUTION,
     hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
-    allow_changed_code: Annotated[bool, Parameter(negative="")] = False,
+    allow_changed_code: bool = False,
 ) -> int:
     """Train schemes, mixers or both under equal conditions, on a text or another task, and report which is best.
 

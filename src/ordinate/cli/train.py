@@ -17,15 +17,22 @@ from ordinate.training.settings import Hardware
 app = App(name="train", help="Train one model.")
 
 
+class OneModel(Options):
+    """Options of a plan for one model; those for several are refused, and its help text leaves them out."""
+
+    schemes: Annotated[tuple[str, ...] | None, Parameter(show=False)] = None
+    leader_seeds: Annotated[int | None, Parameter(show=False)] = None
+
+
 @app.default
 def train(
     scheme: str | None = None,
     *,
-    plan: Annotated[Options, PLAN_PARAMETER] = Options(),  # noqa: B008
+    plan: Annotated[OneModel, PLAN_PARAMETER] = OneModel(),  # noqa: B008
     out: str | None = None,
     logger: Logger | None = None,
     hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
-    allow_changed_code: Annotated[bool, Parameter(negative="")] = False,
+    allow_changed_code: bool = False,
 ) -> int:
     """Train one model, on a text or another task, and evaluate it.
 

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from ordinate.cli.console import escape_on_terminal
 from ordinate.cli.load_trained import load_trained_text_model
 from ordinate.core.atomic_files import write_text
-from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.checks import need, need_known, need_positive, need_seed
 from ordinate.core.output_folder import check_output_file
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         need_positive("beams", self.beams)
+        need_seed(self.seed)
         need(
             self.temperature == 0 or self.beams == 1,
             "a temperature samples one text; beam search is deterministic",

@@ -30,11 +30,11 @@ PAGE = ".html"
 def verify(
     folder: Path,
     *,
-    checks: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    checks: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     tokens: int | None = None,
     seed: int = 0,
     out: Path | None = None,
-    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    json_: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Compare a published checkpoint in Ordinate and in transformers: check by check.
 

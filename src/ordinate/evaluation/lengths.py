@@ -40,7 +40,7 @@ class Lengths:
         need(bool(given), "an evaluation needs a length", "got none", "give 1 2 4 8")
         for one in given:
             need_whole("a length", one)
-            need_positive("a length", one)
+            need_positive("length", one)
         for one, next_ in pairwise(given):
             need(
                 next_ > one and next_ % one == 0,

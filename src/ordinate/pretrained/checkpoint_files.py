@@ -233,4 +233,6 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, "pt")
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path.name} must be a safetensors file; got {error}; download it again") from None
+        raise ValueError(
+            f"{path.name} must be a safetensors file; {path} cannot be read: {error}; download it again"
+        ) from None

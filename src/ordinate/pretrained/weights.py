@@ -140,7 +140,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
         f"config.json names another file (transformers_weights={shown(given.get('transformers_weights'))})",
         f"give that file the name {WEIGHTS}, and remove the key",
     )
-    with reading(folder / CONFIG):
+    with reading(folder):
         tensors = open_tensors(folder, given)
     # sizes that the family does not have are without effect
     known = {*family.defaults, *family.aliases} - family.optional_sizes

@@ -176,7 +176,7 @@ def test_texts_in_another_encoding_are_read_when_it_is_given(tmp_path):
     wide = Files(path=tmp_path, encoding="utf-16")
     assert [document.text for document in wide.documents() if document.source == "wide.txt"] == ["café\n"]
     with pytest.raises(
-        ValueError, match=r"a text must be UTF-8; latin.txt is not .*; convert it, or give --encoding"
+        ValueError, match=r"a text must be UTF-8; latin.txt is not .*; convert it, or name its encoding"
     ):
         list(Files(path=tmp_path / "latin.txt").documents())
 

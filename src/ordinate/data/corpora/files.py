@@ -92,7 +92,9 @@ class Files(Corpus):
             yield from _pieces(file, source, self.piece, self.encoding)
         except UnicodeError as error:
             must = f"a text must be {self.encoding.upper()}"
-            raise ValueError(f"{must}; {source} is not ({error}); convert it, or give --encoding") from None
+            raise ValueError(
+                f"{must}; {source} is not ({error}); convert it, or name its encoding (--encoding of study and train)"
+            ) from None
         except OSError as error:
             raise ValueError(
                 f"a text must be readable; {source} is not ({error.strerror}); give another path"

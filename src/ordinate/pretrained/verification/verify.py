@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from ordinate.core.checks import need, need_known, need_whole
+from ordinate.core.checks import need, need_known, need_seed, need_whole
 from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family
@@ -79,10 +79,11 @@ def verify(
         on_progress: receives the share that is done.
 
     Raises:
-        ValueError: no folder of a published checkpoint, an unknown check, a checkpoint that one of the libraries
-            cannot load, or transformers is not installed.
+        ValueError: no folder of a published checkpoint, an unknown check, a seed below zero or above 2^63 - 1, a
+            checkpoint that one of the libraries cannot load, or transformers is not installed.
     """
     folder = Path(folder)
+    need_seed(seed)
     need(folder.is_dir(), "a checkpoint must be a folder", f"got {str(folder)!r}", "download it first")
     config = read_config(folder)
     published = "the config.json of a published checkpoint names its family (model_type)"

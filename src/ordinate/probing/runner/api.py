@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_seed
 from ordinate.core.finding import Estimate, Finding, find_estimate
 from ordinate.core.progress import ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
@@ -66,10 +66,11 @@ def probe(
         options: options of the probe.
 
     Raises:
-        ValueError: an unknown probe or option, images of another size than the model takes, or token ids beyond its
-            vocabulary.
+        ValueError: an unknown probe or option, a seed below zero or above 2^63 - 1, images of another size than
+            the model takes, or token ids beyond its vocabulary.
         NotApplicable: the model cannot be instrumented.
     """
+    need_seed(seed)
     asked = ProbeSpec(probe_name, options)
     asked.build()
     subject = model if isinstance(model, ModelAdapter) else attach(model)
