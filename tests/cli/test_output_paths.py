@@ -59,3 +59,8 @@ def test_a_folder_is_refused_by_the_option_that_names_it():
 def test_folders_of_an_output_file_are_made(tmp_path):
     run(["show", "rope", "--save", "new/deeper/x.html"])
     assert (tmp_path / "new" / "deeper" / "x.html").stat().st_size > 1000
+
+
+def test_the_page_of_several_studies_is_not_named_for_one(tmp_path):
+    with pytest.raises(ValueError, match=r"--out is the page of several studies; .*; got .* alone; leave --out out"):
+        run(["report", str(tmp_path), "--out", "x.html"])

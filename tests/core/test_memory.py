@@ -18,3 +18,9 @@ def test_a_scheme_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
     shape = Shape(vocabulary=7, width=16, heads=2, layers=1, scheme="learned:max_length=200000")
     with pytest.raises(ValueError, match="the scheme 'learned:max_length=200000' must fit into memory"):
         shape.make_schemes()
+
+
+def test_sizes_are_written_without_exponents(monkeypatch):
+    monkeypatch.setattr(memory, "machine_memory", lambda: 3 << 29)
+    with pytest.raises(ValueError, match=r"it needs 1,048,576 GiB, of 1\.5 GiB"):
+        need_memory("it", 1 << 50)

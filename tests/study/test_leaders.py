@@ -5,11 +5,33 @@ from rich.console import Console
 
 from ordinate.cli.study import run as run_command
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
+from ordinate.core.progress import ignore
+from ordinate.study import worker
 from ordinate.study.leaders import leading_arms
 from ordinate.study.plan import Plan
 from ordinate.study.run_progress import study_progress
+from ordinate.study.runner import run_study
 from ordinate.study.study_folder import OtherStudyError
 from tests.study.conftest import Here
+
+
+class Failing(Here):
+    """Executor whose first runs fail."""
+
+    def __init__(self, failures):
+        super().__init__()
+        self.failures = failures
+
+    def run_all(self, folder, plan, runs, on_progress):
+        for run in runs:
+            if self.failures:
+                self.failures -= 1
+                self.carried.append(run.name)
+            else:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(worker, "print_update", lambda **update: None)
+                    super().run_all(folder, plan, [run], on_progress)
+
 
 FOUR = {"task": ("copy:count=4",), "schemes": ("none", "rope", "alibi", "t5"), "width": (8,)}
 
@@ -58,6 +80,19 @@ def test_leaders_are_trained_with_another_seed_and_kept_when_resuming(designed, 
     assert [row.run.name for row in study_progress(folder, stored)] == [run.name for run in stored.runs()]
     again, more = carried(plan, tmp_path)
     assert (more, again.plan()) == ([], stored)
+
+
+def test_runs_that_fail_are_not_trained_twice_by_one_command(designed, carried, tmp_path):
+    """With no run that succeeds there is no leader, and the runs of the first seed are not repeated."""
+    plan, messages, engine = designed(**FOUR), [], Failing(4)
+    run_study(plan, tmp_path, engine, "ordinate study", lambda progress: messages.append(progress.message))
+    assert engine.carried == [f"{name}-s0" for name in FOUR["schemes"]]
+    assert not any("another seed:" in text for text in messages)
+    # one that failed is tried again by the next command, not with the further seeds of this one
+    engine = Failing(1)
+    run_study(plan, tmp_path, engine, "ordinate study", ignore)
+    assert engine.carried[:4] == [f"{name}-s0" for name in FOUR["schemes"]]
+    assert {name[-3:] for name in engine.carried[4:]} == {"-s1"}
 
 
 @pytest.mark.extended

@@ -20,7 +20,7 @@ def report(
     /,
     *others: Path,
     cell: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
-    out: Path = Path("side-by-side.html"),
+    out: Path | None = None,
 ) -> int:
     """Rebuild the report of a study or of a probed model from its JSON files.
 
@@ -33,13 +33,15 @@ def report(
     cell
         For a grid: the value of each factor, to write the full report of that cell: `--cell width=64 length=128`.
     out
-        The page to write for several studies.
+        The page to write for several studies. Default: side-by-side.html.
     """
-    console = SafeConsole()
+    console, page = SafeConsole(), out or Path("side-by-side.html")
+    one = "--out is the page of several studies; that of one is report.html in its folder"
+    need(bool(others) or out is None, one, f"got {folder} alone", "leave --out out, or give more studies")
     if others:
         need(not cell, "--cell is for one grid", f"got {1 + len(others)} studies", "give one folder, or no --cell")
-        check_output_file(out, "--out")
-        built = build_side_by_side([folder, *others], out)
+        check_output_file(page, "--out")
+        built = build_side_by_side([folder, *others], page)
         console.print("\n".join(built.verdict), markup=False)
         made = built.path
     elif cell:

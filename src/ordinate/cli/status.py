@@ -15,6 +15,7 @@ from ordinate.cli.console import SafeConsole
 from ordinate.cli.pace import format_clock
 from ordinate.cli.progress import STYLES
 from ordinate.core.folder_lock import describe_owner, is_locked
+from ordinate.core.output_folder import nearest_folder
 from ordinate.study.plan import Plan
 from ordinate.study.run_progress import RunProgress, study_progress
 from ordinate.study.study_folder import StudyFolder
@@ -39,7 +40,8 @@ def status(folder: Path, *, watch: bool = False) -> int:
     """
     found = StudyFolder(folder)
     if not found.study.exists():
-        raise ValueError(f"status needs a study's folder; {folder} has no study.json; check the path")
+        remedy = nearest_folder(folder, "check the path")
+        raise ValueError(f"status needs a study's folder; {folder} has no study.json; {remedy}")
     console, plan = SafeConsole(), found.plan()
     rows = study_progress(found, plan)
     if not watch:

@@ -22,5 +22,10 @@ def need_memory(what: str, needed: int, *, times: int = 1) -> None:
         times: how often this machine's memory may be exceeded, where another machine may do the work.
     """
     limit = times * (machine_memory() or 1 << 40)
-    came = f"it needs {needed / 2**30:.3g} GiB, of {limit / 2**30:.3g} GiB"
+    came = f"it needs {_gib(needed)} GiB, of {_gib(limit)} GiB"
     need(needed <= limit, f"{what} must fit into memory", came, "give smaller sizes")
+
+
+def _gib(count: int) -> str:
+    size = count / 2**30
+    return f"{size:.3g}" if size < 100 else f"{size:,.0f}"

@@ -46,7 +46,7 @@ class StudyCharts:
     def training(self) -> Spec:
         """Training loss by step."""
         rows = self._curves("step", lambda run: (run["training"]["steps"], run["training"]["loss"]))
-        x = alt.X("step:Q", title="step").axis(grid=False)
+        x = alt.X("step:Q", title="step").axis(grid=False, tickMinStep=1)
         return self._line_chart(rows, x, f"loss [{self.study.metric.loss}]", named="step")
 
     def lengths(self) -> Spec:
@@ -114,7 +114,9 @@ class StudyCharts:
         y = alt.Y("value:Q", title=kind.name).scale(zero=False, padding=16)
         base = self._base(rows)
         points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tooltip("speed", "value"))
-        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text=f"{self.noun}:N")
+        # in the colour of the page's text: that of a scheme is too dark for small letters on a dark page
+        ink = {"text": f"{self.noun}:N", "color": alt.value("currentColor")}
+        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, **ink)
         return self._full_width(alt.layer(points, names))
 
     def _runs(self, label: str) -> list[Row]:

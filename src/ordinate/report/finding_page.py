@@ -10,8 +10,8 @@ from ordinate.report.finding_card import card_context
 from ordinate.report.findings import card_style
 from ordinate.report.html import content_policy, package_text, printable, script_safe_json, template_environment
 
-# pixels of a chart
-WIDTH = 720
+# pixels of a chart, and of one on a telephone: made smaller, the text of the first could not be read there
+WIDTH, NARROW = 720, 340
 
 
 def finding_page(
@@ -33,7 +33,8 @@ def finding_page(
     """
     enlarge, card = package_text("enlarge.js"), card_context(finding)
     for shown, chart in zip(card["charts"], finding.charts, strict=True):
-        shown["drawn"] = chart_svg(chart)
+        drawn = (("full", chart_svg(chart)), ("narrow", chart_svg(chart, width=NARROW)))
+        shown["drawn"] = "".join(f'<div class="{name}">{svg}</div>' for name, svg in drawn)
     named = {axis: [printable(one) for one in own] for axis, own in (labels or {}).items()}
     return (
         template_environment()

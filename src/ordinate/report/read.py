@@ -11,6 +11,7 @@ import numpy as np
 
 from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.checks import need, shown
+from ordinate.core.output_folder import nearest_folder
 from ordinate.report.metric import Metric, metric_of
 from ordinate.study.result_file import READABLE_FORMATS, REMEDY, RESULT_ERRORS, read_result
 from ordinate.study.run import slug
@@ -135,7 +136,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
         about = read_checksummed(path, "restore it")
     except FileNotFoundError:
         raise ValueError(
-            f"a report needs the folder of a study; {folder} has no study.json; check the path"
+            f"the folder of a study has a study.json; {folder} has none; {nearest_folder(folder, 'check the path')}"
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"study.json must be readable; {path} is not ({error}); restore it") from None

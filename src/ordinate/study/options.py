@@ -38,6 +38,9 @@ FORMER_VALUES = {"encoding": "utf-8", "embedding_scale": 1.0, "embedding_std": 0
 # largest whole number of an option
 LARGEST = 10**12
 
+# most processor threads of a run: a library that is told to start more fails without saying so
+MOST_THREADS = 1024
+
 # fields that determine the contents of a data folder
 DATA_FIELDS = ("text", "encoding", "tokenizer", "base", "pairs", "images", "image_size")
 
@@ -145,7 +148,7 @@ class Options(FrozenModel):
     """Texts that each model generates for the report."""
     generated_tokens: int = Field(240, ge=1)
     """Length of each generated text (tokens)."""
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=MOST_THREADS)
     """Processor threads of each run; by default the fastest number, measured on this machine."""
     checkpoint_every: int = Field(100, ge=1)
     """Optimiser steps between checkpoints."""

@@ -62,8 +62,10 @@ def run_study(
             write_checksummed(folder.threads_file, executor.choose_threads(folder, plan, todo, on_progress).as_record)
         _carry_out(plan, folder, executor, todo, on_progress)
         if plan.leader_seeds:
+            tried = {run.name for run in plan.runs()}
             plan = plan.model_copy(update={"leaders": leading_arms(folder, plan)})
-            if todo := folder.missing(plan):
+            # those of the first seeds that did not succeed are tried again when the command is repeated
+            if todo := [run for run in folder.missing(plan) if run.name not in tried]:
                 folder.check_provenance(allow_changed_code)
                 folder.write_leaders(plan)
                 on_progress(Progress(message=f"trained with another seed: {', '.join(plan.leaders)}"))
