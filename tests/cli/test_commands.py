@@ -193,7 +193,7 @@ def test_a_run_is_reproduced_to_the_bit_or_told_not_to_be(trained, tmp_path, ste
     assert code == 1, errors
     assert "not reproduced: not equal to the bit" in said
     code, said, errors = ordinate("reproduce", tmp_path, folder=tmp_path)
-    assert (code, "the folder of a study has a study.json" in errors.replace("\n", " ")) == (2, True)
+    assert (code, "the folder of a study is needed" in errors.replace("\n", " ")) == (2, True)
 
 
 @pytest.mark.extended

@@ -136,7 +136,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
         about = read_checksummed(path, "restore it")
     except FileNotFoundError:
         raise ValueError(
-            f"the folder of a study has a study.json; {folder} has none; {nearest_folder(folder, 'check the path')}"
+            f"the folder of a study is needed; {folder} has no study.json; {nearest_folder(folder, 'check the path')}"
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"study.json must be readable; {path} is not ({error}); restore it") from None
