@@ -45,20 +45,21 @@ def mamba2(limits=(0.0, float("inf")), **options):
     return config, there, here
 
 
-def gated_deltanet(value_heads=4, ratio=1, key_heads=2):
+def gated_deltanet(value_heads=4, ratio=1, key_heads=2, value_width=None, **variant):
     """A gated DeltaNet of Qwen3-Next, and ours with its weights."""
-    d = 5
+    d, values = 5, ratio * 5 if value_width is None else value_width
     config = Qwen3NextConfig(hidden_size=16, num_hidden_layers=1, layer_types=["linear_attention"],
                              linear_num_key_heads=key_heads, linear_num_value_heads=value_heads,
-                             linear_key_head_dim=d, linear_value_head_dim=ratio * d, linear_conv_kernel_dim=3,
-                             rms_norm_eps=1e-2)  # fmt: skip
+                             linear_key_head_dim=d, linear_value_head_dim=values, linear_conv_kernel_dim=3,
+                             rms_norm_eps=1e-2, hidden_act=variant.get("activation", "silu"))  # fmt: skip
     there = drawn(Qwen3NextGatedDeltaNet(config, 0))
-    variant = GatedDeltaOptions(key_heads, 1e-2)
-    here = GatedDeltaNet(width=16, heads=value_heads, key_width=d, value_ratio=ratio, taps=3, variant=variant)
+    options = GatedDeltaOptions(key_heads, 1e-2, value_width, **variant)
+    told = {"value_ratio": ratio} if value_width is None else {}
+    here = GatedDeltaNet(width=16, heads=value_heads, key_width=d, taps=3, variant=options, **told)
     shared = value_heads // key_heads
     # by key head: its query, its key, the values of its heads, their gates
     rows = there.in_proj_qkvz.weight.data.unflatten(0, (key_heads, -1))
-    q, k, v, z = (x.flatten(0, 1) for x in rows.split([d, d, shared * ratio * d, shared * ratio * d], 1))
+    q, k, v, z = (x.flatten(0, 1) for x in rows.split([d, d, shared * values, shared * values], 1))
     b, a = (x.flatten(0, 1) for x in there.in_proj_ba.weight.data.unflatten(0, (key_heads, -1)).chunk(2, 1))
     with torch.no_grad():
         for ours, theirs in (
@@ -78,6 +79,8 @@ CASES = {
     "mamba2, limits": lambda: mamba2(limits=(0.3, 0.9)),
     "gated_deltanet": gated_deltanet,
     "gated_deltanet, wide values": lambda: gated_deltanet(ratio=2),
+    "gated_deltanet, odd values": lambda: gated_deltanet(value_width=7),
+    "gated_deltanet, gelu": lambda: gated_deltanet(ratio=2, activation="gelu"),
     "gated_deltanet, as many keys": lambda: gated_deltanet(key_heads=4),
 }
 
@@ -133,9 +136,16 @@ def test_options_of_mamba2_that_make_no_sense_are_refused(options, match):
 
 
 @pytest.mark.parametrize(
-    ("options", "match"), [({"key_heads": 0}, "key_heads must be above zero; got 0"), ({"norm_eps": 2.0}, "norm_eps")]
+    ("options", "match"),
+    [
+        ({"key_heads": 0}, "key_heads must be above zero; got 0"),
+        ({"norm_eps": 2.0}, "norm_eps"),
+        ({"value_width": 0}, "value_width must be above zero; got 0"),
+        ({"activation": "sigmoid"}, "must take 0 to 0: padding would enter the state; got 'sigmoid'"),
+        ({"activation": "sillu"}, "no activation is named 'sillu'.*silu"),
+    ],
 )
-def test_options_of_gated_deltanet_that_make_no_sense_are_refused(options, match):
+def test_options_of_gated_deltanet_that_make_no_sense_are_refused(options, match, untyped):
     with pytest.raises(ValueError, match=match):
         GatedDeltaOptions(**options)
 
@@ -143,3 +153,8 @@ def test_options_of_gated_deltanet_that_make_no_sense_are_refused(options, match
 def test_key_heads_that_do_not_divide_the_heads_are_refused():
     with pytest.raises(ValueError, match="key_heads must divide heads; got 3 and 4"):
         GatedDeltaNet(width=16, heads=4, variant=GatedDeltaOptions(key_heads=3))
+
+
+def test_a_ratio_beside_the_channels_of_values_is_refused():
+    with pytest.raises(ValueError, match=r"value_ratio has no effect beside variant\.value_width; got 3; leave"):
+        GatedDeltaNet(width=16, heads=4, value_ratio=3, variant=GatedDeltaOptions(value_width=5))

@@ -95,7 +95,9 @@ def test_documents_of_known_sizes_are_unpacked_without_reading_them(lengths, bat
 
 @pytest.mark.parametrize("tokens", [1, 2, 5])
 def test_padded_rows_are_unpacked_without_reading_them(tokens):
-    kept = [[begin <= place < end for place in range(tokens)] for begin in range(tokens + 1) for end in range(tokens + 1)]
+    kept = [
+        [begin <= place < end for place in range(tokens)] for begin in range(tokens + 1) for end in range(tokens + 1)
+    ]
     real = torch.tensor([row for row in kept if row[0] or row[-1] or not any(row)])
     assert_same_rows(UnpackedDocuments.from_padding(real), real.long() - 1)
 

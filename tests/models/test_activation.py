@@ -6,8 +6,9 @@ from typing import get_args
 import pytest
 import torch
 
-from ordinate.models.activation import ACTIVATIONS, LEARNED, Activation, LearnedActivation, Xielu
+from ordinate.models.activation import LEARNED, LearnedActivation, Xielu
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, Gate
+from ordinate.ops.activation import ACTIVATIONS, Activation
 
 
 def phi(x):

@@ -225,7 +225,10 @@ def test_what_is_saved_comes_back(choices, tmp_path):
         ({"convolution": 3, "causal": True, **DEBERTA}, "post-norm layers that see both sides; got .*causal=True"),
         ({"convolution": 3, "convolution_groups": 3, **DEBERTA}, "divides the width, .*; got 3 for a width of 16"),
         ({"convolution_groups": 2}, "has an effect with a convolution only; got 2 for a width of 16, convolution=0"),
-        ({"convolution_activation": "relu"}, "has an effect with a convolution only; got convolution=0; leave it out, or"),
+        (
+            {"convolution_activation": "relu"},
+            "has an effect with a convolution only; got convolution=0; leave it out, or",
+        ),
         ({"bias": ("norm", "head"), "tie_embeddings": False}, "the head bias is set by logit_bias; got bias='head'"),
         ({"convolution_activation": "tan"}, "no convolution_activation is named 'tan'; .*did you mean 'tanh'"),
         ({"embedding_width": 0}, "embedding_width must be above zero; got 0"),

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from ordinate import Cache, Decoder, Encoder, EncoderShape, Geometry, Shape
-from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.experts import Experts
 from ordinate.models.feedforward import GATED
 from ordinate.ops import grouped_linear
+from ordinate.ops.activation import ACTIVATIONS
 from ordinate.pretrained.read_model import read_model
 from ordinate.probing import attach
 from ordinate.probing._adapter import Inputs

@@ -27,6 +27,8 @@ VARIANTS = {
     "narrow": AttentionOptions(head_width=6, scale=0.3),
     "clip": AttentionOptions(bias=True, clip_qkv=0.4),
     "clip before norms": AttentionOptions(qk_norm=True, qk_norm_across=True, clip_qkv=0.4),
+    "gate": AttentionOptions(output_gate=True, bias=True),
+    "narrow gate": AttentionOptions(output_gate=True, qk_norm=True, head_width=6),
     "clip after norms": AttentionOptions(qk_norm=True, qk_norm_across=True, clip_qkv=0.4, clip_after_norm=True),
 }
 SCHEMES = {
@@ -101,6 +103,9 @@ def looped(module, name, x, context, where):
             total = powers.sum(-1, keepdim=True) + (0.0 if module.sinks is None else module.sinks[h].exp())
             out.append(((powers / total)[..., None] * v[:, h // 2]).sum(1))
     y = torch.stack(out, 1).unflatten(1, (4, -1)).transpose(1, 2).flatten(2)
+    gate = module.output_gate
+    if variant.output_gate:
+        y = y / (1 + (-(x @ gate.weight.T + (0.0 if gate.bias is None else gate.bias))).exp())
     return module.out(y)
 
 
@@ -243,7 +248,10 @@ def test_half_precision_follows_autocast():
         (lambda: MultiHeadAttention(32, 4, scheme=Learned(width=32, max_length=9)), "apply it to the input instead"),
         (lambda: AttentionOptions(softcap=0.0), "softcap must be above zero"),
         (lambda: AttentionOptions(clip_qkv=0.0), "clip_qkv must be above zero"),
-        (lambda: AttentionOptions(norm_eps=1e-5), "norm_eps has an effect only with qk_norm; got qk_norm=False; give"),
+        (
+            lambda: AttentionOptions(norm_eps=1e-5),
+            "norm_eps has an effect only with qk_norm; got qk_norm=False; give",
+        ),
         (
             lambda: AttentionOptions(clip_after_norm=True, qk_norm=True, clip_qkv=1.0),
             "clip_after_norm has an effect only with clip_qkv and qk_norm_across; got clip_qkv=1.0, qk_norm_across=F",

@@ -264,6 +264,7 @@ def test_any_feedforward_is_supported(kind):
 @pytest.mark.parametrize(
     ("choices", "match"),
     [
+        ({"mixer": "rnn,gated_deltanet", "head_width": 8}, "got head_width=8 for GatedDeltaNet, Rnn; leave it out"),
         (
             {"sliding_windows": (3, 4, 5)},
             "the number of sliding windows must divide the number of layers; got 3 for 2 layers",
@@ -277,7 +278,7 @@ def test_any_feedforward_is_supported(kind):
         ({"norm_eps": -1e-6}, r"norm_eps must lie in \[0, 1\); got -1e-06"),
         ({"norm_eps": 1e5}, r"norm_eps must lie in \[0, 1\); got 100000"),
         ({"head_width": 0}, "head_width must be above zero"),
-        ({"mixer": "rnn", "head_width": 8}, "head_width needs a mixer with that option"),
+        ({"mixer": "rnn", "head_width": 8}, r"head_width needs a mixer with that option.*; got head_width=8 for Rnn"),
         (
             {"mixer": "softmax:head_width=16", "head_width": 8},
             "head_width needs a mixer with that option, and without another value of it; got head_width=8 for Softmax",

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.feedforward import GATED
+from ordinate.ops.activation import ACTIVATIONS
 from ordinate.pretrained import verify
 from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, HF_LEARNED, activation_name
 from ordinate.pretrained.checkpoint_files import CheckpointTensors

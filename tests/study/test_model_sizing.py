@@ -108,6 +108,8 @@ def test_an_embedding_table_covers_the_longest_sequences_of_a_task():
 
 def test_mixers_without_key_and_value_heads_are_compared_as_they_are():
     plan = PLAN.model_copy(update={"kv_heads": 2})
-    given = {mixer: shape_of(plan, run_of("none", mixer), 256).kv_heads for mixer in ("softmax", "fox", "softmax,gru")}
+    given = {
+        mixer: shape_of(plan, run_of("none", mixer), 256).kv_heads for mixer in ("softmax", "fox", "softmax,gru")
+    }
     assert given == {"softmax": 2, "fox": None, "softmax,gru": 2}
     assert shape_of(plan, run_of("none", "softmax:kv_heads=1"), 256).kv_heads is None

@@ -92,9 +92,10 @@ def _check_mixers(model: Backbone) -> None:
         plain = type(mixer) is Softmax and (mixer.softcap, mixer.sinks, mixer.clip_qkv) == (None, None, None)
         plain = plain and type(mixer.q_norm) in (nn.Identity, RMSNorm)
         plain = plain and not getattr(mixer.q_norm, "zero_centred", False) and not mixer.qk_norm_after
+        plain = plain and mixer.output_gate is None
         must = (
-            "the explorer runs softmax attention without softcap, sinks, clip_qkv, qk_norm_kind, qk_norm_across, "
-            "qk_norm_after and qk_norm_zero_centred"
+            "the explorer runs softmax attention without output_gate, softcap, sinks, clip_qkv, qk_norm_kind, "
+            "qk_norm_across, qk_norm_after and qk_norm_zero_centred"
         )
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
 

@@ -13,6 +13,7 @@ from ordinate.core.tensors import at_least_float32
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._short_convolution import ShortConvolution
+from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.ops.delta_rule import gated_delta_rule
 from ordinate.ops.head_norm import head_norm, unit_norm
 from ordinate.ops.heads import repeat_keys
@@ -49,6 +50,7 @@ class DeltaRuleSizes:
         negative_eigenvalues: whether the share beta that a value replaces is twice a sigmoid.
         key_heads: heads of queries and keys, each shared by as many heads; None: as many as heads.
         norm_eps: epsilon of the norm of each head.
+        activation: function behind the short convolution.
     """
 
     width: int
@@ -60,6 +62,7 @@ class DeltaRuleSizes:
     negative_eigenvalues: bool
     key_heads: int | None = None
     norm_eps: float = 1e-5
+    activation: Activation = "silu"
 
     def __post_init__(self) -> None:
         sizes = ("width", "heads", "key_width", "value_width")
@@ -96,7 +99,7 @@ class DeltaRuleMixer(SequenceMixer[DeltaRuleState]):
         keys, values = sizes.query_heads * sizes.key_width, sizes.heads * sizes.value_width
         self.sizes, self.widths = sizes, [keys, keys, values]
         self.project = nn.Linear(sizes.width, sum(self.widths), bias=False)
-        self.convolution = ShortConvolution(sum(self.widths), sizes.taps)
+        self.convolution = ShortConvolution(sum(self.widths), sizes.taps, activation=ACTIVATIONS[sizes.activation])
         self.rate = nn.Linear(sizes.width, sizes.heads, bias=False)
         self.gate = nn.Linear(sizes.width, values, bias=False) if sizes.gate else None
         self.norm_scale = nn.Parameter(torch.ones(sizes.value_width))

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from ordinate.core.checks import need_fraction, need_positive, need_whole
+from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_whole
 from ordinate.core.option_values import need_numbers
+from ordinate.ops.activation import ACTIVATIONS, NOT_ZERO_AT_ZERO, Activation
 
 
 @dataclass(frozen=True)
@@ -14,17 +15,27 @@ class GatedDeltaOptions:
         key_heads: heads of queries and keys, each shared by as many consecutive heads of values (Qwen3-Next); None:
             as many as heads of values.
         norm_eps: epsilon of the norm of each head.
+        value_width: channels of a head's values, where they are no multiple of those of its keys; None: `value_ratio`
+            times as many.
+        activation: function behind the short convolution; that of the gate is SiLU.
 
     Raises:
-        ValueError: a number of heads that is not above zero, or an epsilon outside of 0 to 1.
+        ValueError: a number of heads or channels that is not above zero, an epsilon outside of 0 to 1, or an unknown
+            activation, or one that does not take 0 to 0: padding would enter the state.
     """
 
     key_heads: int | None = None
     norm_eps: float = 1e-5
+    value_width: int | None = None
+    activation: Activation = "silu"
 
     def __post_init__(self) -> None:
         need_numbers(self)
-        if self.key_heads is not None:
-            need_whole("key_heads", self.key_heads)
-            need_positive("key_heads", self.key_heads)
+        for name in ("key_heads", "value_width"):
+            if getattr(self, name) is not None:
+                need_whole(name, getattr(self, name))
+                need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
+        need_known("activation", self.activation, ACTIVATIONS)
+        must = "the activation of the short convolution must take 0 to 0: padding would enter the state"
+        need(self.activation not in NOT_ZERO_AT_ZERO, must, f"got {self.activation!r}", "choose another one")

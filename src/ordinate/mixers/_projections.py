@@ -47,6 +47,8 @@ class AttentionOptions:
         clip_qkv: queries, keys and values are clipped to [-clip_qkv, clip_qkv] as they are projected (MPT); None: no
             clipping.
         clip_after_norm: whether queries and keys are clipped after `qk_norm_across`, not before it (OLMoE).
+        output_gate: whether the output of each head is multiplied by a gate, the sigmoid of a linear function of the
+            token, before the output projection (Qwen3-Next; Qiu et al. 2025, https://arxiv.org/abs/2505.06708).
 
     Raises:
         ValueError: numbers out of range, an unknown kind of norm, or an option without effect.
@@ -66,6 +68,7 @@ class AttentionOptions:
     sinks: bool = False
     clip_qkv: float | None = None
     clip_after_norm: bool = False
+    output_gate: bool = False
 
     def __post_init__(self) -> None:
         for name in ("head_width", "scale", "softcap", "clip_qkv"):
@@ -75,7 +78,11 @@ class AttentionOptions:
         need_known("qk_norm_kind", self.qk_norm_kind, ("rms", *LAYER_NORMS))
         is_rms, of_rms = self.qk_norm_kind == "rms", ("qk_norm_across", "qk_norm_zero_centred")
         used = [name for name in of_rms if getattr(self, name)]
-        others = {"qk_norm_kind": not is_rms, "qk_norm_after": self.qk_norm_after, "norm_eps": self.norm_eps != NORM_EPS}
+        others = {
+            "qk_norm_kind": not is_rms,
+            "qk_norm_after": self.qk_norm_after,
+            "norm_eps": self.norm_eps != NORM_EPS,
+        }
         for name in [*used, *(name for name, given in others.items() if given)]:
             need(
                 self.qk_norm, f"{name} has an effect only with qk_norm", "got qk_norm=False", "give qk_norm=True too"
@@ -156,6 +163,8 @@ class AttentionProjections(nn.Module):
 
         y = concatenation over heads of softmax(q k^T scale + bias) v, times W_O
 
+    With `output_gate` the concatenation is multiplied by sigmoid(x W_G), channel by channel.
+
     Args:
         width: columns of the model.
         heads: query heads.
@@ -188,6 +197,7 @@ class AttentionProjections(nn.Module):
         self.project: nn.Linear = Linear(width, sum(self.widths), bias=variant.bias)
         out_bias = variant.bias if variant.out_bias is None else variant.out_bias
         self.out: nn.Module = Linear(self.widths[0], width, bias=out_bias)
+        self.output_gate = Linear(width, self.widths[0], bias=variant.bias) if variant.output_gate else None
         self.q_norm, self.k_norm = variant.qk_norms(self.head_width, heads, kv_heads)
         self.qk_norm_after = variant.qk_norm_after
         self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
@@ -200,7 +210,8 @@ class AttentionProjections(nn.Module):
         else:
             new = at.encode(self.q_norm(q), self.k_norm(k), into=None if state is None else state.reserve(k))
         state = KVCache(new.k, v) if state is None else state.append(new.k, v)
-        return self.output_projection(self.attention(new.q, state.k, state.v, at, state.max_key_norm)), state
+        y = self.attention(new.q, state.k, state.v, at, state.max_key_norm)
+        return self.output_projection(self.gated(y, x)), state
 
     def project_context(self, context: Context, scheme: Scheme, pos: Positions) -> KVCache:
         """Keys and values of a context sequence for cross-attention, computed once.
@@ -216,7 +227,8 @@ class AttentionProjections(nn.Module):
 
     def cross_attention(self, x: Tokens, seen: KVCache, at: Placed) -> Tokens:
         """Cross-attention of the tokens of `x`, at the query positions, over the keys and values of a context."""
-        return self.output_projection(self.attention(self.encoded_queries(x, at), seen.k, seen.v, at))
+        y = self.attention(self.encoded_queries(x, at), seen.k, seen.v, at)
+        return self.output_projection(self.gated(y, x))
 
     def encoded_queries(self, x: Tokens, at: Placed) -> Queries:
         """Queries for cross-attention, with positions encoded."""
@@ -280,6 +292,10 @@ class AttentionProjections(nn.Module):
     def score_options(self) -> ScoreOptions:
         """Changes to the attention formula: soft-capping, sinks, another normaliser than the softmax."""
         return ScoreOptions(self.softcap, self.sinks)
+
+    def gated(self, y: Outputs, x: Tokens) -> Outputs:
+        """Multiply the outputs of the heads by their gates, which the tokens of the queries determine, if any."""
+        return y if self.output_gate is None else y * torch.sigmoid(self.split_heads(self.output_gate(x)))
 
     def output_projection(self, y: Outputs) -> Tokens:
         """Concatenate the heads and apply the output projection."""

@@ -80,7 +80,9 @@ class UnpackedDocuments:
     def from_sizes(cls, document: Int[Tensor, "b n"], count: int, longest: int) -> "UnpackedDocuments":
         """Build the maps of rows of the documents 0 to `count` - 1, one after another, of `longest` tokens at most."""
         batch, tokens = document.shape
-        lengths = torch.zeros_like(document[:, :1]).repeat(1, count).scatter_add(1, document, torch.ones_like(document))
+        lengths = (
+            torch.zeros_like(document[:, :1]).repeat(1, count).scatter_add(1, document, torch.ones_like(document))
+        )
         # the column that a document's first token would have, were its row as long as the batch's
         shift = longest - lengths.cumsum(1)
         example = torch.arange(batch, device=document.device)[:, None]

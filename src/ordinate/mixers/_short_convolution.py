@@ -1,9 +1,10 @@
-"""The short convolution with SiLU that recent recurrent layers apply to their projections."""
+"""The short convolution that recent recurrent layers apply to their projections."""
 
 import math
+from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from ordinate.core.checks import need_positive, need_whole
@@ -12,9 +13,9 @@ from ordinate.ops.short_convolution import Recent, short_convolution
 
 
 class ShortConvolution(nn.Module):
-    """A causal convolution of each channel over the last few tokens, followed by SiLU.
+    """A causal convolution of each channel over the last few tokens, followed by an activation function.
 
-        y_t = silu(sum over l < taps of weight[l] x_(t-l) + bias)
+        y_t = f(sum over l < taps of weight[l] x_(t-l) + bias)
 
     The weights are initialised as those of `torch.nn.Conv1d`, uniformly within 1 / sqrt(taps).
 
@@ -22,12 +23,16 @@ class ShortConvolution(nn.Module):
         channels: channels.
         taps: tokens that the filter spans, the current one included.
         bias: whether a bias is added.
+        activation: f.
     """
 
-    def __init__(self, channels: int, taps: int, *, bias: bool = False) -> None:
+    def __init__(
+        self, channels: int, taps: int, *, bias: bool = False, activation: Callable[[Tensor], Tensor] = silu
+    ) -> None:
         super().__init__()
         need_whole("taps", taps)
         need_positive("taps", taps)
+        self.activation = activation
         bound = 1 / math.sqrt(taps)
         self.weight = nn.Parameter(torch.empty(channels, taps).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if bias else None
@@ -35,4 +40,4 @@ class ShortConvolution(nn.Module):
     def forward(self, x: Tokens, recent: Recent | None) -> tuple[Tokens, Recent]:
         """Return the filtered channels, and the last inputs, which the next call needs."""
         y, recent = short_convolution(x, self.weight, self.bias, recent)
-        return silu(y), recent
+        return self.activation(y), recent

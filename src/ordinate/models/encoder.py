@@ -12,7 +12,6 @@ from ordinate.core.records import changed
 from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.core.tensors import need_size
 from ordinate.data.batch import Batch
-from ordinate.models.activation import ACTIVATIONS
 from ordinate.models.backbone import Backbone
 from ordinate.models.block import Block
 from ordinate.models.counted_positions import without_counting
@@ -27,6 +26,7 @@ from ordinate.models.text_head import (
     text_mask,
     token_mask,
 )
+from ordinate.ops.activation import ACTIVATIONS
 from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from ordinate.core.checks import need, need_known
-from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.block import Block
 from ordinate.models.convolution import ConvolvedBlock, TokenConvolution
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import ENCODER_HEADS, POOLS, READERS, EncoderHead, Pool, check_labels
+from ordinate.ops.activation import ACTIVATIONS, Activation
 
 
 @dataclass(frozen=True)

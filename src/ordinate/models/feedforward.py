@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need_known, need_positive_counts
 from ordinate.core.shapes import Tokens
-from ordinate.models.activation import ACTIVATIONS, LEARNED, Activation, LearnedActivation
+from ordinate.models.activation import LEARNED, LearnedActivation
+from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.ops.linear_layer import Linear
 
 Gate = Literal[

@@ -283,10 +283,11 @@ class Shape:
         return takes_kv_heads(self.mixer_spec, count)
 
     def _mixer(self, spec: MixerSpec, layer: int) -> Mixer[Any]:
+        entries = range(len(spec.entries))
         need(
-            self.head_width is None or spec.takes("head_width", self.head_width, layer),
+            self.head_width is None or any(spec.takes("head_width", self.head_width, entry) for entry in entries),
             "head_width needs a mixer with that option, and without another value of it",
-            lambda: f"got head_width={self.head_width} for {spec.class_of(layer).__name__} in {str(spec)!r}",
+            f"got head_width={self.head_width} for {', '.join(sorted({spec.class_of(i).__name__ for i in entries}))}",
             "leave it out, or choose an attention mixer",
         )
         return spec.build(layer, self.bindable_sizes)

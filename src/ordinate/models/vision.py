@@ -13,11 +13,11 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import in_float64, need_device, need_tensor, on_device, widest_float
 from ordinate.data.batch import Batch
-from ordinate.models.activation import ACTIVATIONS, Activation
 from ordinate.models.backbone import LayerStack
 from ordinate.models.block import Block
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import INITIAL_STD, BiasLocation, Shape
+from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.schemes._scheme import Scheme
 
 Images = Float[Tensor, "b channels y x"]

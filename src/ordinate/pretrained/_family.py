@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known, shown
-from ordinate.models.activation import ACTIVATIONS, LEARNED, Activation
+from ordinate.models.activation import LEARNED
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
@@ -18,6 +18,7 @@ from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
+from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
 from ordinate.pretrained.config_types import check_types
 

@@ -7,10 +7,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.checks import need
-from ordinate.models.activation import Activation
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import READERS, EncoderHead, TextHead
+from ordinate.ops.activation import Activation
 from ordinate.pretrained._family import (
     Family,
     StackedQKV,

@@ -233,6 +233,7 @@ class Projection:
         out: W_O of each query head, from head width to width.
         norm_weight: weight of the preceding norm, one number for each column; ones if there is no norm.
         output_norm: whether a norm follows W_O, before its output is added to the residual stream.
+        output_gate: whether the outputs of the heads are multiplied by gates before W_O.
     """
 
     query: Float[Tensor, "h width d"]
@@ -241,6 +242,7 @@ class Projection:
     out: Float[Tensor, "h e width"]
     norm_weight: Float[Tensor, "width"]
     output_norm: bool = False
+    output_gate: bool = False
 
 
 class ModelAdapter(ABC):

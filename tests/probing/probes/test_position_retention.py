@@ -136,6 +136,18 @@ def test_no_mixing_ratio_of_an_attention_output_that_is_normalised(blocks):
     assert "before it is added" in found.missing["mixing ratio"]
 
 
+def test_no_mixing_ratio_of_an_attention_output_with_gates():
+    torch.manual_seed(0)
+    mixer = "softmax:variant.output_gate=true"
+    model = Decoder(Shape(vocabulary=50, width=32, heads=4, layers=2, mixer=mixer, max_length=64)).eval()
+    subject = attach(model)
+    assert all(subject.projection(layer).output_gate for layer in range(2))
+    chosen = subsample(subject.info, random_sequences(4, 16), ForwardBudget(1))
+    found = residual_and_branch_ratios(subject, chosen, choose_positions(chosen, subject.info))
+    assert list(found.value[1]) == ["norm of attention output / norm of residual"]
+    assert "multiplies the outputs of its heads by gates" in found.missing["mixing ratio"]
+
+
 def test_the_mixing_ratio_is_zero_under_self_attention_only():
     subject = AnalyticModel("learned")
     for own in subject.weights:

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from ordinate.core.checks import need
-from ordinate.models.activation import Activation
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS
+from ordinate.ops.activation import Activation
 from ordinate.pretrained._family import (
     Family,
     StackedQKV,

@@ -169,7 +169,7 @@ class HookedOrdinateModel(ModelAdapter):
             raise NotApplicable(f"queries and keys of layer {layer} are not linear maps of its input")
         query, key, value = found
         read = read.unflatten(0, (self._facts.heads, -1))
-        return Projection(query, key, value, read, scale, block.norms_outputs)
+        return Projection(query, key, value, read, scale, block.norms_outputs, mixer.output_gate is not None)
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         if self.tokenizer is None:

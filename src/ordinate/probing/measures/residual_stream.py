@@ -183,6 +183,11 @@ def residual_and_branch_ratios(
                 f"{facts.name} normalises the attention output before it is added, so that it is no sum of what each "
                 "token gives"
             )
+        if any(own.output_gate for own in layers):
+            raise NotApplicable(
+                f"{facts.name} multiplies the outputs of its heads by gates of the token that attends, so that what "
+                "each token gives is not known from the patterns"
+            )
         return MixingRatio(subject, places, layers)
 
     # from the most to the least informative hooks: fall back if the model does not expose one

@@ -1,0 +1,62 @@
+"""Models with linear attention in some layers and softmax attention in the others."""
+
+import pytest
+import torch
+
+from ordinate import Cache, Decoder, Geometry, Shape
+
+MIXED = "gated_deltanet:heads=4,key_width=5,variant.key_heads=2,variant.value_width=7"
+MIXED += ",softmax:variant.output_gate=true,variant.qk_norm=true"
+IDS = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    shape = Shape(29, 16, 4, 2, kv_heads=1, head_width=6, mixer=MIXED, scheme="none,rope:rotary_dim=4")
+    made = Decoder(shape).double().eval()
+    for parameter in made.parameters():
+        parameter.data.add_(0.3 * torch.randn_like(parameter))
+    return made
+
+
+def test_the_head_width_is_that_of_the_layers_with_attention(model):
+    assert model.blocks[1].mixer.head_width == 6
+    assert model.blocks[1].mixer.output_gate.weight.shape == (12, 16)
+    assert model.blocks[0].mixer.sizes.value_width == 7
+
+
+@torch.no_grad()
+def test_a_text_token_by_token_is_what_it_is_at_once(model):
+    cache = Cache()
+    steps = torch.cat([model(token, cache=cache) for token in IDS.split(1, 1)], 1)
+    torch.testing.assert_close(steps, model(IDS), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@torch.no_grad()
+def test_padding_on_either_side_changes_nothing_and_the_cache_goes_on(model, first):
+    real = torch.arange(9) >= 4 if first else torch.arange(9) < 5
+    text = IDS[:1, :5]
+    padded = torch.zeros(1, 9, dtype=torch.long).masked_scatter(real, text)
+    whole = model(IDS[:1, :6])
+    out = model(padded, Geometry.padded(real[None]))
+    torch.testing.assert_close(out[:, real], whole[:, :5], rtol=1e-11, atol=1e-11)
+    cache = Cache()
+    model(padded, Geometry.padded(real[None]), cache)
+    torch.testing.assert_close(model(IDS[:1, 5:6], cache=cache), whole[:, 5:], rtol=1e-11, atol=1e-11)
+
+
+@torch.no_grad()
+def test_packed_texts_are_as_alone(model):
+    out = model(IDS[:1], Geometry.packed([4, 7]))
+    alone = torch.cat([model(IDS[:1, :4]), model(IDS[:1, 4:])], 1)
+    torch.testing.assert_close(out, alone, rtol=1e-11, atol=1e-11)
+
+
+def test_saved_and_read_again_it_is_the_same(model, tmp_path):
+    model = model.float()
+    model.save_pretrained(tmp_path)
+    again = Decoder.from_pretrained(tmp_path).eval()
+    assert again.shape == model.shape
+    assert torch.equal(again(IDS), model(IDS))
