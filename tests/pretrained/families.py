@@ -49,6 +49,9 @@ LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_di
 SHORT = {"original_max_position_embeddings": 4, "rope_theta": 1e4}
 ERNIE_EXPERTS = {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
 MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 8, "state_size": 6, "n_groups": 2}
+DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 9}
+DELTA |= {"linear_conv_kernel_dim": 3}
+MIXED = ["full_attention", "linear_attention", "linear_attention"]
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -154,6 +157,14 @@ CASES = {
     | SHARED_EXPERT
     | {"decoder_sparse_step": 2, "norm_topk_prob": True, "qkv_bias": False}
     | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+    "qwen3_next": LLAMA | SHARED_EXPERT | DELTA | {"num_hidden_layers": 4},
+    "qwen3_next, dense layers": LLAMA
+    | SHARED_EXPERT
+    | DELTA
+    | {"num_hidden_layers": 3, "layer_types": MIXED, "mlp_only_layers": [1], "attention_bias": True}
+    | {"linear_value_head_dim": 12, "linear_num_key_heads": 4, "hidden_act": "gelu_new"},
+    "qwen3_5_text": LLAMA | DELTA | {"head_dim": 16, "num_hidden_layers": 4},
+    "qwen3_5_moe_text": LLAMA | SHARED_EXPERT | DELTA | {"num_hidden_layers": 3, "layer_types": MIXED},
     "glm4_moe": LLAMA | DEEPSEEK,
     "glm4_moe, groups": LLAMA | DEEPSEEK | GROUPED | {"use_qk_norm": True, "attention_bias": True, "head_dim": 16},
     "deepseek_v3": LATENT,
@@ -254,6 +265,8 @@ TEXT_HEADS = {
     "mixtral, text heads": CASES["mixtral"],
     "qwen3_moe, text heads": CASES["qwen3_moe"],
     "qwen2_moe, text heads": CASES["qwen2_moe"],
+    "qwen3_next, text heads": CASES["qwen3_next"],
+    "qwen3_5_text, text heads": CASES["qwen3_5_text"],
     "deepseek_v3, text heads": CASES["deepseek_v3"],
     "deepseek_v2, text heads": CASES["deepseek_v2, groups"],
     "gpt_oss, text heads": CASES["gpt_oss"],

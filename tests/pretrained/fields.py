@@ -315,6 +315,30 @@ QWEN_MOE = {
     "mlp_only_layers": [OUT, None, [], [1], [0, 2], [0, 1, 2], [7]],
     "moe_intermediate_size": [7, 40],
 }
+HYBRID = LLAMA | {"head_dim": 16, "num_hidden_layers": 3}
+HYBRID |= {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+HYBRID |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 5}
+HYBRID |= {"linear_value_head_dim": 6, "linear_conv_kernel_dim": 3}
+HYBRID_FIELDS = CUT_ROPE | {
+    "hidden_act": [OUT, *ACTIVATIONS],
+    "head_dim": [8, 12, 24],
+    "full_attention_interval": [OUT, 1, 2, 3, 5],
+    "num_key_value_heads": [1, 2],
+    "layer_types": [
+        OUT,
+        None,
+        ["full_attention"] * 3,
+        ["linear_attention"] * 3,
+        ["attention", "mamba", "mamba"],
+        ["linear_attention", "full_attention"],
+        ["sliding_attention", "full_attention", "linear_attention"],
+    ],
+    "linear_num_key_heads": [1, 2, 4, 3, 8],
+    "linear_num_value_heads": [2, 4, 8, 6, 5],
+    "linear_key_head_dim": [3, 6, 16],
+    "linear_value_head_dim": [3, 5, 16],
+    "linear_conv_kernel_dim": [OUT, 1, 2, 5],
+}
 # family: (sizes, fields and their values, heads of transformers)
 FIELDS = {
     "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, DECODER_HEADS),
@@ -602,6 +626,40 @@ FIELDS = {
             ],
         },
         DECODER_HEADS,
+    ),
+    "qwen3_next": (
+        HYBRID
+        | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+        | {"shared_expert_intermediate_size": 14},
+        SEED_LLAMA | ROUTED | QWEN_MOE | HYBRID_FIELDS | {"shared_expert_intermediate_size": [7, 40]},
+        DECODER_HEADS,
+    ),
+    "qwen3_5_text": (
+        HYBRID,
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | HYBRID_FIELDS
+        | {
+            "rope_parameters": [
+                *HYBRID_FIELDS["rope_parameters"],
+                {"rope_type": "default", "rope_theta": 100.0, "mrope_section": [1, 1, 0], "mrope_interleaved": True},
+            ]
+        },
+        [LM, LM, BASE, TEXT_CLASSES],
+    ),
+    "qwen3_5_moe_text": (
+        {name: size for name, size in HYBRID.items() if name != "intermediate_size"}
+        | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+        | {"shared_expert_intermediate_size": 14},
+        {
+            name: values
+            for name, values in SEED_LLAMA.items()
+            if name not in ("token_classification_bias", "intermediate_size")
+        }
+        | ROUTED
+        | HYBRID_FIELDS
+        | {"shared_expert_intermediate_size": [7, 40], "moe_intermediate_size": [7, 40]}
+        | {"num_experts": [3, 5], "num_experts_per_tok": [1, 3]},
+        [LM, LM, BASE],
     ),
     "olmoe": (
         LLAMA | {"num_experts": 4, "num_experts_per_tok": 2},

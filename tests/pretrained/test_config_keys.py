@@ -36,6 +36,8 @@ ENCODERS = (
 # families with windows in some layers
 LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "cohere2", "gemma2", "gemma3_text")
 LAYER_TYPES += ("gpt_oss", "qwen2_moe", "dots1", "vaultgemma")
+# and with linear attention in some
+LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 PAIRS = ("t5", "mt5", "umt5", "marian")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
@@ -74,7 +76,8 @@ def test_is_causal_must_be_that_of_the_family(family):
 def test_a_window_that_only_the_cache_of_transformers_has_is_refused(family, name, windowed):
     read, sizes = family_of(family), FIELDS[family][0]
     # no layer needs a window
-    sizes = sizes | ({"layer_types": ["full_attention"] * 2} if "layer_types" in sizes else {})
+    whole = {"layer_types": ["full_attention"] * sizes.get("num_hidden_layers", 0)}
+    sizes = sizes | (whole if "layer_types" in sizes else {})
     for value in (None, 3):
         if value is None or family in windowed:
             read.read_config(sizes | {name: value}, ())

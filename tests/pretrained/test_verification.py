@@ -43,6 +43,9 @@ def folders(tmp_path_factory):
     return folder
 
 
+ROUNDED = {("qwen3_next", "gradients")}
+
+
 def differing(found):
     return [check.name for check in found.checks if check.state not in ("agrees", "does not apply")]
 
@@ -58,7 +61,9 @@ def test_a_checkpoint_agrees(name, folders):
     assert f"in all {count} checks that apply" in found.answer
     assert all(check.note for check in found.checks if check.state == "does not apply")
     # the tolerances are multiples of rounding, not numbers that pass anything
-    assert all(check.tolerance < 3e-4 for check in found.applied if check.name != "bfloat16")
+    judged = [check for check in found.applied if check.name != "bfloat16"]
+    # transformers computes a gated DeltaNet in float32, in float64 too
+    assert all(check.tolerance < (2e-3 if (name, check.name) in ROUNDED else 3e-4) for check in judged)
 
 
 @pytest.mark.extended

@@ -97,8 +97,11 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
         kept, given = (torch.atleast_1d(one[key])[rows] for one in (written, first))
         assert kept.equal(given)
     assert load(tmp_path).shape == model.shape
-    other = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
-    near(other(TEXT).logits, theirs(name)(TEXT).logits, 0)
+    # both from files: kernels may round by the place of a tensor in memory
+    again, other = (
+        transformers.AutoModelForCausalLM.from_pretrained(folder).eval() for folder in (tmp_path, folders(name))
+    )
+    near(again(TEXT).logits, other(TEXT).logits, 0)
 
 
 @pytest.mark.parametrize("name", ["llama, dynamic", "llama, longrope"])

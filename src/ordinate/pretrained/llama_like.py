@@ -21,6 +21,7 @@ from ordinate.pretrained._family import (
     linear_rules,
 )
 from ordinate.pretrained.decoder_like import DecoderLike
+from ordinate.pretrained.grouped_rows import GatedQKV, OutputGate
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
 OUT_NORMS: Mapping[str, str] = {
@@ -52,10 +53,10 @@ class LlamaLike(DecoderLike):
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`,
         `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_after`, `qk_norm_across`, `norm`,
-        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `gated`, `fused_gates`,
-        `activation_key`, `gates`, `score_options`, `attention_rules`, `feedforward_rules`, and in pairs, to read and
-        to write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales`
-        and `scale_config`.
+        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `output_gate`, `gated`,
+        `fused_gates`, `activation_key`, `gates`, `score_options`, `attention_rules`, `feedforward_rules`, and in
+        pairs, to read and to write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and
+        `score_config`, `scales` and `scale_config`.
     """
 
     prefix = "model."
@@ -110,6 +111,8 @@ class LlamaLike(DecoderLike):
     """Names of the norms of a layer in checkpoints."""
     fused_projections: ClassVar[bool] = False
     """Whether checkpoints have one tensor for queries, keys and values."""
+    output_gate: ClassVar[bool] = False
+    """Whether outputs of heads have gates, whose rows checkpoints have beside those of the queries of each head."""
     gated: ClassVar[bool] = True
     """Whether the feed-forward has a gate."""
     fused_gates: ClassVar[bool] = False
@@ -245,11 +248,14 @@ class LlamaLike(DecoderLike):
         """Return the tensor mappings of attention in each layer."""
         there, here = "model.layers.{}.self_attn", "blocks.{}.mixer"
         parts = [f"{there}.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
-        stacked = TensorRule if self.fused_projections else StackedQKV
+        stacked = TensorRule if self.fused_projections else GatedQKV if self.output_gate else StackedQKV
         found = self._mixers(shape).get(shape.mixer_spec, MixerParts(normed=self.qk_norm))
         norms = zip("qk", self.qk_norms, strict=True) if found.normed else ()
+        biased = found.biased or self.bias
+        gates = linear_rules(f"{here}.output_gate", parts[0], kind=OutputGate, bias=biased)
         return [
-            *linear_rules(f"{here}.project", *parts, kind=stacked, bias=found.biased or self.bias),
+            *linear_rules(f"{here}.project", *parts, kind=stacked, bias=biased),
+            *(gates if self.output_gate else ()),
             *linear_rules(f"{here}.out", f"{there}.o_proj", bias=found.out_biased),
             *(TensorRule(f"{here}.{x}_norm.weight", (f"{there}.{name}.weight",)) for x, name in norms),
             *([TensorRule(f"{here}.sinks", (f"{there}.sinks",))] if self.sinks else []),
@@ -306,6 +312,7 @@ class LlamaLike(DecoderLike):
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
         options += ["variant.qk_norm_zero_centred=true"] if parts.normed and self.zero_centred else []
         options += ["variant.sinks=true"] if self.sinks else []
+        options += ["variant.output_gate=true"] if self.output_gate else []
         options += [f"variant.{name}={value}" for name, value in scores.items() if value is not None]
         return "softmax:" + ",".join(options) if options else "softmax"
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from ordinate.core import catalog
 from ordinate.core.atomic_files import write_json
 from ordinate.core.checks import need, need_known, reading, shown
+from ordinate.mixers._spec import MixerSpec
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
@@ -227,6 +228,7 @@ def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:
     )
     plans = {name: plan for name, plan in vars(full).items() if name in ("scheme", "source_scheme")}
     same = vars(full) | {name: _canonical_plan(plan, full) for name, plan in plans.items()}
+    same["mixer"] = _canonical_mixers(full)
     # of the initial weights; schemes that depend on it have it as an option, compared with their others
     del same["embedding_std"]
     return same
@@ -236,6 +238,19 @@ def _canonical_plan(plan: SchemeSpec, shape: Shape) -> list[list[tuple[str, dict
     """Return the schemes of each layer, with all options."""
     layers = [plan.split_schemes(layer) for layer in range(shape.layers)]
     return [[_canonical_scheme(single, shape) for single in singles] for singles in layers]
+
+
+def _canonical_mixers(shape: Shape) -> list[tuple[str, dict[str, object]]]:
+    """Return the mixers of each layer, with all options, those that are sizes of the model included."""
+    entries = shape.mixer_spec.entries
+    return [_canonical_mixer(entries[layer % len(entries)], shape) for layer in range(shape.layers)]
+
+
+def _canonical_mixer(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:
+    name, options = catalog.parse(entry)
+    kind = MixerSpec.class_named(name)
+    usual = {name: option.default for name, option in catalog.options(kind).items()}
+    return name, usual | catalog.bind(kind, options, {**shape.bindable_sizes, "layer": None})
 
 
 def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:

@@ -9,22 +9,13 @@ import torch
 from ordinate.core.checks import need, shown
 from ordinate.mixers.mamba2 import Mamba2 as Mixer
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import TensorRule, Weight, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.decoder_like import DecoderLike
+from ordinate.pretrained.grouped_rows import ChannelFilters
 
 # the tag of numbers that JSON does not have, in files of transformers 5
 FLOAT = "__float__"
 TABLE, EARLIER = "backbone.embeddings.weight", "backbone.embedding.weight"
-
-
-class ChannelFilters(TensorRule):
-    """The filters of a `torch.nn.Conv1d` with a group for each channel, which have one more axis there."""
-
-    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        return tensors[0].squeeze(1)
-
-    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        return [tensor.unsqueeze(1)]
 
 
 class Mamba2(DecoderLike):

@@ -1,0 +1,245 @@
+"""Published models with gated DeltaNet in some layers: what is particular to them."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3NextConfig, Qwen3NextForCausalLM
+
+from ordinate import Cache, Decoder, Geometry, Shape, generate, load, save
+from ordinate.pretrained import verify
+from ordinate.pretrained.grouped_rows import GroupedRows
+from ordinate.pretrained.verification.theirs import with_cache
+
+SIZES = {"vocab_size": 29, "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "head_dim": 8}
+SIZES |= {"num_key_value_heads": 1, "intermediate_size": 12, "max_position_embeddings": 64, "pad_token_id": None}
+SIZES |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 5}
+SIZES |= {"linear_value_head_dim": 6, "linear_conv_kernel_dim": 3, "bos_token_id": None, "eos_token_id": None}
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+EXPERTS |= {"shared_expert_intermediate_size": 14}
+CLASSES = {
+    "qwen3_next": (Qwen3NextConfig, Qwen3NextForCausalLM, EXPERTS),
+    "qwen3_5_text": (Qwen3_5TextConfig, Qwen3_5ForCausalLM, {}),
+}
+IDS = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(0))
+LEFT = torch.arange(11) >= torch.tensor([[4], [0]])
+DELTA = "gated_deltanet:heads=4,key_width=5,value_ratio=2,taps=3,variant.key_heads=2,variant.norm_eps=1e-06"
+GATED = "softmax:variant.qk_norm=true,variant.norm_eps=1e-06,variant.qk_norm_zero_centred=true"
+GATED += ",variant.output_gate=true"
+OWN = {"norm_eps": 1e-6, "zero_centred_norm": True, "feedforward": "swiglu", "head_width": 8}
+
+
+def written(folder, family="qwen3_next", **settings):
+    """A model of transformers with numbers that show, in a folder."""
+    config, kind, more = CLASSES[family]
+    torch.manual_seed(0)
+    model = kind(config(**(SIZES | more | settings))).eval()
+    model.set_experts_implementation("eager")
+    for parameter in model.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return model
+
+
+def change(folder, **settings):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def near(out, expected):
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", CLASSES)
+@pytest.mark.parametrize(
+    ("settings", "linear"),
+    [
+        ({}, [True, True, True, False]),
+        ({"full_attention_interval": 2}, [True, False, True, False]),
+        ({"layer_types": ["attention", "mamba", "linear_attention", "full_attention"]}, [False, True, True, False]),
+        ({"layer_types": ["full_attention"] * 4}, [False] * 4),
+    ],
+)
+@torch.no_grad()
+def test_the_mixer_of_each_layer_is_that_of_its_type(tmp_path, family, settings, linear):
+    there = written(tmp_path, family, **settings)
+    # as published files have it, without the types that transformers writes out
+    said = json.loads((tmp_path / "config.json").read_text())
+    said |= settings
+    if "layer_types" not in settings:
+        del said["layer_types"]
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    here = load(tmp_path)
+    assert [type(block.mixer).__name__ == "GatedDeltaNet" for block in here.blocks] == linear
+    assert [name == "none" for name in here.shape.scheme_spec.entries] == (linear if any(linear) else [False])
+    near(here(IDS), there(IDS).logits)
+
+
+@torch.no_grad()
+def test_a_model_of_linear_attention_only_is_read_without_sizes_of_attention(tmp_path):
+    types = ["linear_attention"] * 4
+    there = written(tmp_path, layer_types=types, num_attention_heads=5, num_key_value_heads=5)
+    here = load(tmp_path)
+    assert here.shape.heads == 1
+    # the cache of transformers needs a layer with attention
+    near(here(IDS), there(IDS, use_cache=False).logits)
+    save(here, tmp_path / "again", "qwen3_next")
+    assert load(tmp_path / "again").shape == here.shape
+
+
+@pytest.mark.parametrize("family", CLASSES)
+@pytest.mark.parametrize("real", [LEFT, LEFT.flip(1)])
+@torch.no_grad()
+def test_padding_on_either_side_is_that_of_transformers(tmp_path, family, real):
+    there = written(tmp_path, family)
+    places = (real.long().cumsum(1) - 1).clamp(min=0)
+    expected = there(IDS, attention_mask=real.long(), position_ids=places).logits
+    near(load(tmp_path)(IDS, Geometry.padded(real))[real], expected[real])
+
+
+@pytest.mark.parametrize("family", CLASSES)
+@torch.no_grad()
+def test_padded_rows_go_on_from_a_cache_as_in_transformers(tmp_path, family):
+    there = written(tmp_path, family)
+    here, cache, kept = load(tmp_path), Cache(), None
+    mask, places = LEFT.long(), (LEFT.long().cumsum(1) - 1).clamp(min=0)
+    for start, stop in ((0, 6), (6, 7), (7, 8), (8, 11)):
+        told = {"attention_mask": mask[:, :stop], "position_ids": places[:, start:stop]}
+        came, kept = with_cache(there, kept, input_ids=IDS[:, start:stop], **told)
+        where = Geometry.padded(LEFT[:, :6]) if start == 0 else None
+        out = here(IDS[:, start:stop], where, cache)
+        near(out[LEFT[:, start:stop]], came.logits[LEFT[:, start:stop]])
+
+
+@torch.no_grad()
+def test_packed_texts_are_as_alone_in_transformers(tmp_path):
+    there = written(tmp_path)
+    out = load(tmp_path)(IDS[:1], Geometry.packed([4, 7]))
+    alone = [there(part).logits for part in IDS[:1].split([4, 7], 1)]
+    near(out, torch.cat(alone, 1))
+
+
+@torch.no_grad()
+def test_greedy_writing_is_that_of_transformers(tmp_path):
+    there = written(tmp_path)
+    told = {"attention_mask": torch.ones(1, 9).long(), "do_sample": False, "pad_token_id": 0}
+    expected = there.generate(IDS[:1, :9], max_new_tokens=12, **told)[:, 9:]
+    assert torch.equal(torch.cat(list(generate(load(tmp_path), IDS[:1, :9], 12, temperature=0)), 1), expected)
+
+
+@pytest.mark.parametrize("family", CLASSES)
+def test_verify_agrees_in_outputs_gradients_and_decoding(tmp_path, family):
+    written(tmp_path, family)
+    found = verify(tmp_path, checks=["outputs", "gradients", "decoding"])
+    assert found.agrees, found.to_dict()
+
+
+@torch.no_grad()
+def test_layers_for_later_tokens_and_images_are_not_read_and_a_language_model_inside_another_is(tmp_path):
+    there = written(tmp_path, "qwen3_5_text")
+    path = tmp_path / "model.safetensors"
+    tensors = {name.replace("model.", "model.language_model.", 1): x for name, x in load_file(path).items()}
+    tensors |= {name: torch.zeros(3) for name in ("mtp.norm.weight", "model.visual.patch_embed.proj.weight")}
+    save_file(tensors, path, metadata={"format": "pt"})
+    near(load(tmp_path)(IDS), there(IDS).logits)
+    near(Qwen3_5ForCausalLM.from_pretrained(tmp_path).eval()(IDS).logits, there(IDS).logits)
+
+
+def test_a_whole_model_for_images_is_told_to_be_saved_without_them(tmp_path):
+    config = {"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="its text_config is a qwen3_5_text: save the language model alone"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"hidden_act": "sigmoid"}, "hidden_act of a qwen3_next must take 0 to 0.*; got 'sigmoid'"),
+        ({"hidden_act": "prelu"}, "no hidden_act is named 'prelu'"),
+        ({"layer_types": ["full_attention"] * 3}, "layer_types must be .* one for each of num_hidden_layers=4; got"),
+        ({"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, "layer_types must be linear_attention or"),
+        (
+            {"layer_types": None, "full_attention_interval": 0},
+            "full_attention_interval in config.json must be above zero; got 0",
+        ),
+        ({"linear_num_key_heads": 3}, "linear_num_key_heads must divide linear_num_value_heads; got 3 and 4"),
+        ({"linear_num_key_heads": 0}, "linear_num_key_heads in config.json must be above zero; got 0"),
+        ({"linear_value_head_dim": -1}, "linear_value_head_dim in config.json must be above zero; got -1"),
+        ({"linear_num_value_heads": 10**6}, "linear_num_value_heads in config.json must fit the weights"),
+        ({"linear_key_head_dim": 6}, r"in_proj_qkvz.weight must have shape \(72, 16\)"),
+    ],
+)
+def test_settings_that_are_not_implemented_are_refused_by_name(tmp_path, settings, match):
+    written(tmp_path)
+    change(tmp_path, **settings)
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path)
+
+
+def made(**options):
+    torch.manual_seed(0)
+    told = {"mixer": f"{DELTA},{DELTA},{GATED}", "scheme": "none,none,rope:rotary_dim=4", **OWN} | options
+    return Decoder(Shape(29, 16, 3, 2, kv_heads=1, **told)).eval()
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5_text"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mixer": f"{DELTA},{GATED},{DELTA}".replace("value_ratio=2,", ""), "scheme": "none,rope,none"},
+        {"mixer": DELTA.replace("heads=4,key", "key").replace("s=2", "s=1"), "scheme": "none", "head_width": None,
+         "heads": 1, "kv_heads": 1},
+    ],
+)  # fmt: skip
+@torch.no_grad()
+def test_a_model_of_your_own_is_saved_and_read_there(tmp_path, family, options):
+    if "heads" in options:
+        options = {name: value for name, value in options.items() if name not in ("heads", "kv_heads")}
+        shape = Shape(29, 16, 3, 1, **(OWN | options))
+        torch.manual_seed(0)
+        model = Decoder(shape).eval()
+    else:
+        model = made(**options)
+    save(model, tmp_path, family)
+    there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    near(model(IDS), there(IDS, use_cache=False).logits)
+    again = load(tmp_path)
+    assert torch.equal(again(IDS), model(IDS))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"mixer": f"{DELTA},{DELTA},{DELTA},{GATED}".replace("taps=3", "taps=4", 1), "layers": 4,
+          "scheme": "none,none,none,rope"}, "the same gated DeltaNet in all layers"),
+        ({"mixer": f"{DELTA},{GATED}," + GATED.replace("1e-06", "1e-05"),
+          "scheme": "none,rope,rope"}, "one kind of attention"),
+        ({"mixer": f"{DELTA},{GATED},{GATED}", "scheme": "none,rope,rope:theta=100.0"}, "one kind of attention"),
+        ({"mixer": f"{DELTA},{DELTA},{GATED}".replace("taps=3", "taps=3,gate=false")}, "has gates .*got gate=False"),
+        ({"mixer": f"{DELTA},{DELTA},{GATED}".replace("taps=3", "taps=3,negative_eigenvalues=true")}, "negative_eig"),
+        ({"mixer": f"{DELTA},{DELTA},{GATED}".replace("heads=2,variant.norm_eps=1e-06", "heads=2")}, "one epsilon"),
+        ({"feedforward": "geglu"}, "activation of its feedforward"),
+        ({"mixer": f"{DELTA},{DELTA},softmax"}, "a qwen3_next requires the mixer 'softmax:variant.qk_norm=true"),
+        ({"mixer": f"{DELTA},{DELTA},{GATED}", "scheme": "sinusoidal,none,rope"}, "and none in the other layers"),
+    ],
+)  # fmt: skip
+def test_a_model_that_the_family_does_not_have_is_not_written(tmp_path, options, match):
+    layers = options.pop("layers", 3)
+    told = {"mixer": f"{DELTA},{DELTA},{GATED}", "scheme": "none,none,rope:rotary_dim=4", **OWN} | options
+    model = Decoder(Shape(29, 16, layers, 2, kv_heads=1, **told))
+    with pytest.raises(ValueError, match=match):
+        save(model, tmp_path, "qwen3_next")
+
+
+def test_rows_in_groups_are_read_in_order_and_written_beside_zeros():
+    rows, shape = torch.arange(12.0)[:, None], Shape(29)
+    first, others = (GroupedRows("a", ("b",), 2, (1, 2, 3), chosen) for chosen in ((0, 2), (1,)))
+    assert first.read([rows], shape).flatten().tolist() == [0, 6, 3, 4, 5, 9, 10, 11]
+    assert others.read([rows], shape).flatten().tolist() == [1, 2, 7, 8]
+    back = [rule.write(rule.read([rows], shape), shape)[0] for rule in (first, others)]
+    assert back[1].flatten().tolist() == [0, 1, 2, 0, 0, 0, 0, 7, 8, 0, 0, 0]
+    assert torch.equal(sum(back), rows)
