@@ -23,13 +23,15 @@ class DeepseekMoeLike(MoeLike):
 
     Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts.
 
-    May: `scores_of_experts` and `choice`; in a pair, to read and to write, `dense_layers` and `dense_config`; what
+    May: `shared_key`, `scores_of_experts` and `choice`; in a pair, to read and to write, `dense_layers` and `dense_config`; what
         `MoeLike` may.
     """
 
     scores_of_experts: ClassVar[Scores] = "sigmoid"
     """What makes the scores of experts."""
     count_key = PUBLISHED_COUNT
+    shared_key: ClassVar[str] = SHARED
+    """The key of the widths of an expert that the shared network has."""
     aliases: ClassVar[Mapping[str, str]] = {COUNT: PUBLISHED_COUNT}
     expert_sizes = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER, SHARED})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
@@ -45,7 +47,7 @@ class DeepseekMoeLike(MoeLike):
             dense_layers=dense,
             dense_hidden=config["intermediate_size"] if dense else None,
             scale=float(config["routed_scaling_factor"]),
-            shared_hidden=config[SHARED] * config[INNER],
+            shared_hidden=config[self.shared_key] * config[INNER],
             **self.choice(config),
         )
         return {"experts": options, "hidden": config[INNER]}
@@ -72,7 +74,7 @@ class DeepseekMoeLike(MoeLike):
         fits = options.count > 1 and options.scores == self.scores_of_experts
         need(fits, must, f"got experts={options}", "use save_pretrained instead")
         return {
-            PUBLISHED_COUNT: options.count,
+            self.count_key: options.count,
             CHOSEN: options.chosen,
             "intermediate_size": hidden if options.dense_hidden is None else options.dense_hidden,
             INNER: hidden,
@@ -81,7 +83,7 @@ class DeepseekMoeLike(MoeLike):
             GROUPS: options.groups,
             CHOSEN_GROUPS: options.chosen_groups,
             "routed_scaling_factor": options.scale,
-            SHARED: max(1, (options.shared_hidden or 0) // hidden),
+            self.shared_key: max(1, (options.shared_hidden or 0) // hidden),
         }
 
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
@@ -92,13 +94,13 @@ class DeepseekMoeLike(MoeLike):
 
     def expert_count(self, config: Mapping[str, Any]) -> int:
         """Return the number of experts; raise a ValueError unless the groups of a token have as many as it has."""
-        for name in (PUBLISHED_COUNT, SHARED, CHOSEN):
+        for name in (self.count_key, self.shared_key, CHOSEN):
             must = f"{name} in config.json must be a whole number, where layers have experts"
             need(config[name] is not None, must, f"got {shown(config[name])}", "correct it, or download it again")
         count = super().expert_count(config)
-        told = {name: config[name] for name in (PUBLISHED_COUNT, GROUPS, CHOSEN_GROUPS, CHOSEN)}
+        told = {name: config[name] for name in (self.count_key, GROUPS, CHOSEN_GROUPS, CHOSEN)}
         size, rest = divmod(count, config[GROUPS])
-        must = f"{GROUPS} must divide {PUBLISHED_COUNT}, and {CHOSEN_GROUPS} groups have {CHOSEN} experts"
+        must = f"{GROUPS} must divide {self.count_key}, and {CHOSEN_GROUPS} groups have {CHOSEN} experts"
         came = f"got {', '.join(f'{name}={value}' for name, value in told.items())}"
         need(not rest and config[CHOSEN] <= config[CHOSEN_GROUPS] * size, must, came, "load another checkpoint")
         return count

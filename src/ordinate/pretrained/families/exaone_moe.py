@@ -1,0 +1,70 @@
+"""K-EXAONE."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need, shown
+from ordinate.models.shape import Shape
+from ordinate.pretrained.deepseek_moe_like import CHOSEN, CHOSEN_GROUPS, FIRST, GROUPS, INNER, DeepseekMoeLike
+from ordinate.pretrained.exaone_like import ExaoneLike
+
+COUNT, SHARED = "num_experts", "num_shared_experts"
+"""The keys of the number of experts, and of the widths of an expert that the shared network has."""
+KINDS, SPARSE, DENSE = "mlp_layer_types", "sparse", "dense"
+"""The key of the kind of each layer's feed-forward, and its values with experts and without."""
+BIAS = "gate.e_score_correction_bias"
+
+
+class ExaoneMoe(ExaoneLike, DeepseekMoeLike):
+    """K-EXAONE: the attention of EXAONE 4, norms before the branches, and experts as in DeepSeek-V3.
+
+    Layers that predict tokens after the next one are not read, as in transformers.
+
+    Source: LG AI Research 2026, K-EXAONE Technical Report, https://arxiv.org/abs/2601.01739.
+    """
+
+    model_type = "exaone_moe"
+    base_class = "ExaoneMoeModel"
+    causal_lm_class = "ExaoneMoeForCausalLM"
+    # transformers has no other
+    heads = ()
+    count_key = COUNT
+    shared_key = SHARED
+    expert_sizes = frozenset({COUNT, CHOSEN, INNER, SHARED})
+    optional_sizes = frozenset({"intermediate_size", *expert_sizes})
+    aliases: ClassVar[Mapping[str, str]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **ExaoneLike.usual,
+        "pad_token_id": 0,
+        KINDS: None,
+        FIRST: 1,
+        INNER: 1024,
+        COUNT: 64,
+        CHOSEN: 8,
+        SHARED: 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        GROUPS: 1,
+        CHOSEN_GROUPS: 1,
+    }
+
+    def dense_layers(self, config: Mapping[str, Any]) -> tuple[int, ...]:
+        kinds, layers = config[KINDS], config["num_hidden_layers"]
+        if kinds is None:
+            return super().dense_layers(config)
+        must, came = f"{KINDS} must have a kind for each of {layers} layers", f"got {shown(kinds)}"
+        need(len(kinds) >= layers, must, came, "load another checkpoint")
+        return tuple(layer for layer, kind in enumerate(kinds[:layers]) if kind != SPARSE)
+
+    def dense_config(self, shape: Shape, layers: Sequence[int]) -> dict[str, Any]:
+        return {KINDS: [DENSE if layer in layers else SPARSE for layer in range(shape.layers)]}
+
+    def stored_name(self, theirs: str, names: Collection[str]) -> str:
+        """Return a tensor's name in a checkpoint: transformers reads the bias under an earlier name, too."""
+        name = super().stored_name(theirs, names)
+        earlier = super().stored_name(theirs.replace(BIAS, BIAS.removeprefix("gate.")), names)
+        return earlier if name not in names and earlier in names else name
+
+    def ignores(self, name: str, shape: Shape) -> bool:
+        """Whether a tensor of a checkpoint without a place here is ignored: one for tokens after the next one."""
+        return super().ignores(name, shape) or name.startswith("mtp.")
