@@ -43,6 +43,10 @@ DEEPSEEK = {"n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_s
 DEEPSEEK |= {"first_k_dense_replace": 1, "routed_scaling_factor": 1.5}
 GROUPED = {"n_routed_experts": 6, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "norm_topk_prob": False}
 GROUPED |= {"first_k_dense_replace": 0}
+SOLAR = {name: size for name, size in (LLAMA | DEEPSEEK).items() if name != "intermediate_size"} | {"head_dim": 16}
+EXAONE_EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "sliding_window": 4}
+EXAONE_EXPERTS |= {"sliding_window_pattern": 2}
+SWA = {"sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}
 LATENT = LLAMA | DEEPSEEK | {"num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "kv_lora_rank": 12}
 LATENT |= {"q_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 10}
 LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0, **LONG}
@@ -142,6 +146,19 @@ CASES = {
     "gemma3_text": LLAMA
     | GEMMA
     | {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "jais2": LLAMA,
+    "jais2, plain": LLAMA | {"attention_bias": False, "mlp_bias": False, "hidden_act": "gelu_new"},
+    "internlm3": LLAMA | {"head_dim": 16},
+    "internlm3, biases": LLAMA | {"head_dim": 8, "attention_bias": True, "mlp_bias": True},
+    "solar_open": SOLAR,
+    "solar_open, groups": SOLAR | GROUPED | {"attention_bias": True},
+    "exaone_moe": LLAMA | EXAONE_EXPERTS,
+    "exaone_moe, groups": LLAMA
+    | EXAONE_EXPERTS
+    | {"num_experts": 6, "n_group": 2, "mlp_layer_types": ["sparse", "dense"], "num_shared_experts": 2},
+    "granite_swa": LLAMA | GRANITE | SWA,
+    "granite_swa, thetas": LLAMA | GRANITE | SWA | {"layer_rope_theta": [0, 5e4], "attention_bias": True},
+    "granitemoe_swa": LLAMA | GRANITE | SWA | {"num_local_experts": 5, "shared_intermediate_size": 40},
     "granite": LLAMA | GRANITE,
     "granitemoe": LLAMA | GRANITE | {"num_local_experts": 5},
     "granitemoeshared": LLAMA | GRANITE | {"num_local_experts": 5, "shared_intermediate_size": 40},
@@ -191,6 +208,9 @@ CASES = {
     "gpt_neox, in turn": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
     | {"use_parallel_residual": False, "hidden_act": "gelu_new"},
     "gptj": EARLY | {"rotary_dim": 4},
+    "gpt_bigcode": EARLY,
+    "gpt_bigcode, heads": EARLY | {"multi_query": False, "scale_attn_weights": False, "tie_word_embeddings": False},
+    "codegen": EARLY | {"rotary_dim": 4},
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
     "mamba2": MAMBA,
     "mamba2, tied": MAMBA | {"use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
@@ -271,6 +291,7 @@ TEXT_HEADS = {
     "deepseek_v2, text heads": CASES["deepseek_v2, groups"],
     "gpt_oss, text heads": CASES["gpt_oss"],
     "gpt2, text heads": EARLY,
+    "gpt_bigcode, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],
     "gptj, text heads": CASES["gptj"],
     "bloom, text heads": CASES["bloom"] | {"tie_word_embeddings": False},

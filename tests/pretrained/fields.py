@@ -259,6 +259,16 @@ GRANITE_MOE = (
     | ROUTED
     | {"hidden_act": [OUT, *ACTIVATIONS], "num_local_experts": [OUT, 3, 5], "num_experts_per_tok": [OUT, 1, 3]}
 )
+ALTERNATING_GRANITE = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 3}
+GRANITE_SWA = (
+    {name: SEED_LLAMA[name] for name in SEED_LLAMA if name != "token_classification_bias"}
+    | GRANITE_FACTORS
+    | {
+        "sliding_window": [OUT, None, 3, 5],
+        "layer_types": [OUT, None, ["sliding_attention", "full_attention"], ["sliding_attention"] * 2],
+        "layer_rope_theta": [OUT, None, [100.0, 500.0], [0, 300], [100, 0.0, 200], [0, 0]],
+    }
+)
 DEEPSEEK = (
     LLAMA
     | {"n_routed_experts": 6, "n_group": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
@@ -500,6 +510,54 @@ FIELDS = {
             "mlp_bias": [OUT, True, False],
             **GRANITE_FACTORS,
         },
+        [LM, LM, BASE],
+    ),
+    "jais2": (
+        LLAMA,
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("rms_norm_eps", "token_classification_bias")}
+        | {"layer_norm_eps": EPS, "mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS]},
+        [LM, LM, BASE],
+    ),
+    "internlm3": (
+        LLAMA | {"head_dim": 8},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS], "head_dim": [None, 6, 12]},
+        [LM, LM, BASE],
+    ),
+    "solar_open": (
+        {name: size for name, size in DEEPSEEK.items() if name not in ("intermediate_size", "first_k_dense_replace")}
+        | {"head_dim": 8},
+        {
+            name: values
+            for name, values in DEEPSEEK_MOE.items()
+            if name not in ("intermediate_size", "first_k_dense_replace")
+        }
+        | {"head_dim": [6, 12], "num_key_value_heads": [1, 2]},
+        [LM, LM, BASE],
+    ),
+    "exaone_moe": (
+        {name: size for name, size in DEEPSEEK.items() if not name.startswith("n_") or name == "n_group"}
+        | {"num_experts": 6, "num_shared_experts": 1, "topk_group": 1, "sliding_window": 3}
+        | {"layer_types": ["sliding_attention", "full_attention"]},
+        {
+            name: values
+            for name, values in DEEPSEEK_MOE.items()
+            if name not in ("attention_bias", "n_routed_experts", "n_shared_experts")
+        }
+        | PATTERN
+        | {"num_experts": [4, 12], "num_shared_experts": [OUT, 1, 2, 3], "num_key_value_heads": [1, 2]}
+        | {"head_dim": [OUT, 6, 12]}
+        | {
+            "mlp_layer_types": [
+                *(OUT, None, ["sparse", "sparse"], ["dense", "sparse"], ["dense", "dense"], ["sparse"] * 3)
+            ],
+        },
+        [LM, LM, BASE],
+    ),
+    "granite_swa": (LLAMA | ALTERNATING_GRANITE, GRANITE_SWA | {"mlp_bias": [OUT, True, False]}, [LM, LM, BASE]),
+    "granitemoe_swa": (
+        LLAMA | ALTERNATING_GRANITE | {"num_local_experts": 4, "shared_intermediate_size": 10},
+        GRANITE_SWA | GRANITE_MOE | {"shared_intermediate_size": [OUT, 0, 7, 40]},
         [LM, LM, BASE],
     ),
     "granitemoe": (LLAMA | {"num_local_experts": 4}, GRANITE_MOE, [LM, LM, BASE]),
@@ -854,6 +912,25 @@ FIELDS = {
         GPT | {"rotary_dim": 4},
         GPT_FIELDS | {"rotary_dim": [2, 3, 6, 8], "n_head": [1, 4]},
         [LM, LM, BASE, TEXT_CLASSES, SPANS],
+    ),
+    "gpt_bigcode": (
+        GPT,
+        GPT_FIELDS
+        | {name: [OUT, True, False] for name in ("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")}
+        | {
+            "n_positions": [9, 40],
+            "n_head": [1, 4],
+            "multi_query": [OUT, True, False],
+            "scale_attn_weights": [OUT, True, False],
+            "add_cross_attention": [OUT, False, True],
+        },
+        [LM, LM, BASE, TEXT_CLASSES, TOKEN_CLASSES],
+    ),
+    "codegen": (
+        GPT | {"rotary_dim": 4},
+        {name: values for name, values in GPT_FIELDS.items() if name not in LABELS}
+        | {"rotary_dim": [2, 3, 6, 8], "n_head": [1, 4], "n_ctx": [OUT, 16], "n_embd": [OUT, 24, 12]},
+        [LM, LM, BASE],
     ),
     "bloom": (
         {"vocab_size": WORDS, "hidden_size": 16, "n_layer": 2, "n_head": 2},

@@ -49,6 +49,7 @@ OPTIONAL: Mapping[str, Any] = {
     ),
     **dict.fromkeys(("layer_types", "mlp_layer_types"), list[str] | None),
     "no_rope_layers": list[int] | None,
+    "layer_rope_theta": list[float] | None,
     "time_step_limit": list[Any] | None,
     "mlp_only_layers": list[int] | None,
     "sliding_window_pattern": int | str | None,

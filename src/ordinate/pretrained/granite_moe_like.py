@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
@@ -16,10 +17,18 @@ RENAMED: Mapping[str, str] = {
 }
 """The ends of the names of tensors in published files, and those in files of transformers 5 in its own format."""
 
+SHARED = "shared_intermediate_size"
+"""The key of the hidden width of the network that every token has beside its experts; 0: there is none."""
+
 
 class GraniteMoeLike(GraniteLike, MoeLike):
-    """Granite-like decoders with a mixture of experts, all of which are in one tensor."""
+    """Granite-like decoders with a mixture of experts, all of which are in one tensor.
 
+    May: `expert_names`.
+    """
+
+    expert_names: ClassVar[Sequence[str]] = tuple(RENAMED)
+    """The ends of the names of router, first and second matrix of the experts in checkpoints."""
     defaults: ClassVar[Mapping[str, Any]] = {**GraniteLike.defaults, COUNT: 8, CHOSEN: 2}
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -28,11 +37,8 @@ class GraniteMoeLike(GraniteLike, MoeLike):
 
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
         there, here = f"model.layers.{layer}.block_sparse_moe", f"blocks.{layer}.feedforward"
-        return [
-            *linear_rules(f"{here}.router", f"{there}.router.layer", bias=False),
-            *linear_rules(f"{here}.widen", f"{there}.input_linear", bias=False),
-            *linear_rules(f"{here}.narrow", f"{there}.output_linear", bias=False),
-        ]
+        parts = zip(("router", "widen", "narrow"), self.expert_names, strict=True)
+        return [TensorRule(f"{here}.{ours}.weight", (f"{there}.{theirs}",)) for ours, theirs in parts]
 
     def stored_name(self, theirs: str, names: Collection[str]) -> str:
         """Return a tensor's name in a checkpoint; transformers reads the names of both formats in one file."""
@@ -40,3 +46,24 @@ class GraniteMoeLike(GraniteLike, MoeLike):
         other = f"{start}{part}{RENAMED.get(end, end)}"
         name, same = (super(GraniteMoeLike, self).stored_name(each, names) for each in (theirs, other))
         return same if name not in names and same in names else name
+
+
+class GraniteMoeSharedLike(GraniteMoeLike):
+    """Those with a network beside the experts, which every token has."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {**GraniteMoeLike.defaults, SHARED: 0}
+
+    def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        own, width = super().experts(config)["experts"], config[SHARED]
+        return {"experts": replace(own, shared_hidden=width if width else None)}
+
+    def expert_config(self, shape: Shape) -> dict[str, Any]:
+        width = None if shape.experts is None else shape.experts.shared_hidden
+        return {**super().expert_config(shape), SHARED: width or 0}
+
+    def shared_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
+        there, here = f"model.layers.{layer}.shared_mlp", f"blocks.{layer}.feedforward.shared"
+        return [
+            *linear_rules(f"{here}.widen", f"{there}.input_linear", bias=False),
+            *linear_rules(f"{here}.narrow", f"{there}.output_linear", bias=False),
+        ]
