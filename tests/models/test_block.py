@@ -5,7 +5,7 @@ from ordinate import Geometry
 from ordinate.mixers import Softmax
 from ordinate.models.block import Block
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForward
-from ordinate.models.shape import NORMS
+from ordinate.models.norm_kinds import NORMS
 from ordinate.schemes import NoPosition
 
 AT = NoPosition().at(Geometry.causal(5))

@@ -17,6 +17,7 @@ VARIANTS = {
     "norms": AttentionOptions(qk_norm=True),
     "norms of all heads": AttentionOptions(qk_norm=True, qk_norm_across=True, norm_eps=1e-3),
     "layer norms": AttentionOptions(qk_norm=True, qk_norm_kind="layer", norm_eps=1e-3),
+    "norms without weights": AttentionOptions(qk_norm=True, qk_norm_kind="nonparametric_rms", norm_eps=1e-3),
     "norms of each head": AttentionOptions(qk_norm=True, qk_norm_kind="layer_per_head", norm_eps=1e-3),
     "zero-centred norms": AttentionOptions(qk_norm=True, qk_norm_zero_centred=True, norm_eps=1e-3),
     "zero-centred norms of all heads": AttentionOptions(
@@ -56,7 +57,8 @@ def tokens(count, batch=2):
 def normed(y, norm):
     """Queries or keys, normalised one head and one token at a time if it is by LayerNorm."""
     if isinstance(norm, RMSNorm):
-        factor = 1 + norm.weight if norm.zero_centred else norm.weight
+        given = torch.ones(()) if norm.weight is None else norm.weight
+        factor = 1 + given if norm.zero_centred else given
         return y / (y.square().mean(-1, keepdim=True) + norm.eps).sqrt() * factor
     if not isinstance(norm, torch.nn.LayerNorm | PerHeadLayerNorm):
         return norm(y)

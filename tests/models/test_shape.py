@@ -159,6 +159,19 @@ def test_nonparametric_norms_have_no_parameters():
     assert torch.equal(model(ids(1, 4)), layer(ids(1, 4)))
 
 
+@torch.no_grad()
+def test_nonparametric_norms_by_the_root_mean_square_have_no_parameters():
+    options = {"norm_eps": 1e-3, "embedding_norm": True}
+    mixer = "softmax:variant.qk_norm=true,variant.norm_eps=1e-3"
+    model = build(norm="nonparametric_rms", mixer=f"{mixer},variant.qk_norm_kind=nonparametric_rms", **options)
+    rms = build(norm="rms", mixer=mixer, **options)
+    assert not [name for name, _ in model.named_parameters() if "norm" in name]
+    rms.load_state_dict(model.state_dict(), strict=False)
+    assert torch.equal(model(ids(1, 4)), rms(ids(1, 4)))
+    x = torch.randn(2, 16, dtype=torch.float64)
+    assert torch.allclose(model.norm(x), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt(), atol=1e-12)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("scheme", ["learned", "rope", "concatenated:position_width=4"])
 @torch.no_grad()

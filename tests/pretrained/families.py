@@ -146,6 +146,8 @@ CASES = {
     "gemma3_text": LLAMA
     | GEMMA
     | {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "nanochat": LLAMA | {"final_logit_softcapping": 2.0},
+    "nanochat, biases": LLAMA | {"head_dim": 16, "attention_bias": True, "final_logit_softcapping": None},
     "jais2": LLAMA,
     "jais2, plain": LLAMA | {"attention_bias": False, "mlp_bias": False, "hidden_act": "gelu_new"},
     "internlm3": LLAMA | {"head_dim": 16},

@@ -512,6 +512,13 @@ FIELDS = {
         },
         [LM, LM, BASE],
     ),
+    "nanochat": (
+        LLAMA,
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name != "token_classification_bias"}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "final_logit_softcapping": [OUT, None, 1.0, 5.0]}
+        | {"pad_token_id": [OUT, None, 0, 2]},
+        [LM, LM, BASE],
+    ),
     "jais2": (
         LLAMA,
         {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("rms_norm_eps", "token_classification_bias")}
@@ -1170,7 +1177,7 @@ SHAPES = {
     "head_width": [None, 4, 6, 8],
     "sliding_windows": [(None,), (3,), (3, None), (None, 4)],
     "max_length": [16, 31],
-    "norm": ["rms", "layer", "nonparametric"],
+    "norm": ["rms", "layer", "nonparametric", "nonparametric_rms"],
     "norm_eps": [None, 1e-6, 1e-2],
     "zero_centred_norm": [False, True],
     "norm_position": ["pre", "post", "res_post", "peri", "residual", "parallel", "shared"],
@@ -1233,6 +1240,8 @@ SHAPES = {
         "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true",
         "softmax:variant.bias=true,variant.qk_norm=true,variant.qk_norm_kind=layer,variant.norm_eps=1e-05",
         "softmax:variant.qk_norm=true,variant.qk_norm_kind=layer_per_head,variant.norm_eps=1e-05",
+        "softmax:variant.qk_norm=true,variant.norm_eps=1e-06,variant.qk_norm_kind=nonparametric_rms"
+        ",variant.qk_norm_after=true",
         "softmax:variant.scale=0.3",
         "softmax:variant.scale=1.0,variant.out_bias=true",
         "softmax:variant.softcap=2.0",

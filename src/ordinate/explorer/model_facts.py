@@ -90,7 +90,7 @@ def _check_mixers(model: Backbone) -> None:
     for block in model.blocks:
         mixer: Any = block.mixer
         plain = type(mixer) is Softmax and (mixer.softcap, mixer.sinks, mixer.clip_qkv) == (None, None, None)
-        plain = plain and type(mixer.q_norm) in (nn.Identity, RMSNorm)
+        plain = plain and (type(mixer.q_norm) is nn.Identity or _is_learned_rms(mixer.q_norm))
         plain = plain and not getattr(mixer.q_norm, "zero_centred", False) and not mixer.qk_norm_after
         plain = plain and mixer.output_gate is None
         must = (
@@ -98,6 +98,10 @@ def _check_mixers(model: Backbone) -> None:
             "qk_norm_across, qk_norm_after and qk_norm_zero_centred"
         )
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
+
+
+def _is_learned_rms(norm: nn.Module) -> bool:
+    return type(norm) is RMSNorm and norm.weight is not None
 
 
 def _mixers(model: Backbone) -> list[Softmax]:

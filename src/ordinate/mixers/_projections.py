@@ -19,7 +19,7 @@ from ordinate.ops.linear_layer import Linear, linear, weight_and_bias
 from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
 
-QKNorm = Literal["rms", "layer", "layer_per_head"]
+QKNorm = Literal["rms", "layer", "layer_per_head", "nonparametric_rms"]
 """Kind of norm of queries and keys."""
 # epsilon of that norm
 NORM_EPS = 1e-6
@@ -36,7 +36,7 @@ class AttentionOptions:
         out_bias: whether the output projection has one; None: as `bias` (Qwen2 has none there).
         qk_norm: whether queries and keys of each head are normalised before positions are encoded (Qwen3).
         qk_norm_kind: that norm: `rms`; `layer`: LayerNorm with a bias (Phi); `layer_per_head`: LayerNorm without a
-            bias, with weights of its own for each head (StableLM).
+            bias, with weights of its own for each head (StableLM); `nonparametric_rms`: without weights (nanochat).
         qk_norm_across: whether that norm is one of the channels of all heads together (OLMo 2).
         qk_norm_zero_centred: whether the weights of that norm are added to 1, and start at 0 (Gemma 3).
         qk_norm_after: whether that norm is one of queries and keys whose positions are encoded (Hunyuan).
@@ -75,7 +75,7 @@ class AttentionOptions:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
-        need_known("qk_norm_kind", self.qk_norm_kind, ("rms", *LAYER_NORMS))
+        need_known("qk_norm_kind", self.qk_norm_kind, ("rms", *OTHER_NORMS))
         is_rms, of_rms = self.qk_norm_kind == "rms", ("qk_norm_across", "qk_norm_zero_centred")
         used = [name for name in of_rms if getattr(self, name)]
         others = {
@@ -99,7 +99,7 @@ class AttentionOptions:
         if not self.qk_norm:
             return nn.Identity(), nn.Identity()
         if self.qk_norm_kind != "rms":
-            make = LAYER_NORMS[self.qk_norm_kind]
+            make = OTHER_NORMS[self.qk_norm_kind]
             return [make(head_width, count, self.norm_eps) for count in (heads, kv_heads)]
         options: dict[str, Any] = {"eps": self.norm_eps, "zero_centred": self.qk_norm_zero_centred}
         if not self.qk_norm_across:
@@ -146,11 +146,12 @@ class PerHeadLayerNorm(nn.Module):
         return nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight[:, None]
 
 
-LAYER_NORMS: Mapping[QKNorm, Callable[[int, int, float], nn.Module]] = {
+OTHER_NORMS: Mapping[QKNorm, Callable[[int, int, float], nn.Module]] = {
     "layer": lambda head_width, heads, eps: nn.LayerNorm(head_width, eps=eps),
     "layer_per_head": PerHeadLayerNorm,
+    "nonparametric_rms": lambda head_width, heads, eps: RMSNorm(head_width, eps=eps, elementwise_affine=False),
 }
-"""What makes the norm of each kind of LayerNorm, from the channels of a head, the number of heads, and epsilon."""
+"""What makes the norm of each other kind, from the channels of a head, the number of heads, and epsilon."""
 
 
 def zero_at_padding(x: Tokens, where: Geometry) -> Tokens:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -29,20 +28,13 @@ from ordinate.models.expert_options import ExpertOptions, check_experts
 from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
 from ordinate.models.mixer_layers import check_kv_heads, check_mixer_layers, takes_kv_heads
+from ordinate.models.norm_kinds import NORMS, PARAMETRIC, Norm, make_norm
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
-from ordinate.ops.layer_norm import ZeroCentredLayerNorm
-from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
-Norm = Literal["rms", "layer", "nonparametric"]
 BiasLocation = Literal["norm", "feedforward", "feedforward_in", "router", "head"]
-NORMS: dict[Norm, Callable[..., nn.Module]] = {
-    "rms": RMSNorm,
-    "layer": nn.LayerNorm,
-    "nonparametric": partial(nn.LayerNorm, elementwise_affine=False),
-}
 BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "feedforward_in", "router", "head")
 # standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
@@ -86,7 +78,8 @@ class Shape:
         sliding_windows: sliding window of each layer, including the token itself; cycled over the layers; None: no
             window [tokens].
         max_length: longest input that schemes with a table must support [tokens].
-        norm: `rms` or `layer`; `nonparametric`: LayerNorm without weights and biases (OLMo).
+        norm: `rms` or `layer`; `nonparametric`: LayerNorm without weights and biases (OLMo), `nonparametric_rms`:
+            RMSNorm without weights (nanochat).
         norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
         zero_centred_norm: whether the weights of norms are added to 1, and start at 0 (Gemma, Nemotron).
         norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
@@ -294,11 +287,8 @@ class Shape:
 
     def make_norm(self, width: int) -> nn.Module:
         """Build a norm for this number of columns."""
-        if self.norm == "rms":
-            return RMSNorm(width, eps=self.norm_eps, zero_centred=self.zero_centred_norm)
-        eps, learned = 1e-5 if self.norm_eps is None else self.norm_eps, self.norm == "layer"
-        kind = ZeroCentredLayerNorm if self.zero_centred_norm else nn.LayerNorm
-        return kind(width, eps=eps, elementwise_affine=learned, bias="norm" in self.bias)
+        bias = "norm" in self.bias
+        return make_norm(self.norm, width, self.norm_eps, zero_centred=self.zero_centred_norm, bias=bias)
 
     def make_cross_attention(self, layer: int) -> AttentionMixer | None:
         """Build the cross-attention mixer of a layer; None: no cross-attention."""
@@ -373,7 +363,7 @@ class Shape:
             "give one, or leave it out",
         )
         need(
-            self.norm != "nonparametric" or not self.zero_centred_norm,
+            self.norm in PARAMETRIC or not self.zero_centred_norm,
             "zero_centred_norm is an option of norms with weights",
             f"got norm={self.norm!r} with zero_centred_norm=True",
             "give norm='rms' or norm='layer', or leave it out",

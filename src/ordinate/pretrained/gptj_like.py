@@ -83,7 +83,10 @@ class GptjLike(BiasedHead):
             "use save_pretrained instead",
         )
         rotated = round(parameters.get("partial_rotary_factor", 1.0) * head_width)
-        must, came = f"the scheme of a {self.model_type} rotates an even number of channels", f"got {shape.scheme_spec}"
+        must, came = (
+            f"the scheme of a {self.model_type} rotates an even number of channels",
+            f"got {shape.scheme_spec}",
+        )
         need(rotated % 2 == 0, must, came, "choose another rotary_dim, or use save_pretrained")
         return {
             "vocab_size": shape.vocabulary,

@@ -6,10 +6,12 @@ from typing import Any, ClassVar
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
+from ordinate.mixers._projections import QKNorm
 from ordinate.models.activation import LEARNED
 from ordinate.models.block import NormPosition
 from ordinate.models.feedforward import GATED, FeedForwardKind
-from ordinate.models.shape import Norm, Shape
+from ordinate.models.norm_kinds import PARAMETRIC, Norm
+from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
     HF_GATES,
     LAYER_PLACEHOLDER,
@@ -21,7 +23,7 @@ from ordinate.pretrained._family import (
     linear_rules,
 )
 from ordinate.pretrained.decoder_like import DecoderLike
-from ordinate.pretrained.grouped_rows import GatedQKV, OutputGate
+from ordinate.pretrained.grouped_rows import OutputGate
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
 OUT_NORMS: Mapping[str, str] = {
@@ -52,11 +54,11 @@ class LlamaLike(DecoderLike):
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`,
-        `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_after`, `qk_norm_across`, `norm`,
-        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `output_gate`, `gated`,
-        `fused_gates`, `activation_key`, `gates`, `score_options`, `attention_rules`, `feedforward_rules`, and in
-        pairs, to read and to write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and
-        `score_config`, `scales` and `scale_config`.
+        `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_kind`, `qk_norm_after`,
+        `qk_norm_across`, `norm`, `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `stacked`,
+        `output_gate`, `gated`, `fused_gates`, `activation_key`, `gates`, `score_options`, `attention_rules`,
+        `feedforward_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows` and
+        `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
     """
 
     prefix = "model."
@@ -94,6 +96,8 @@ class LlamaLike(DecoderLike):
     """The key that says so, in families in which some models have that norm."""
     qk_norms: ClassVar[tuple[str, str]] = ("q_norm", "k_norm")
     """Names of the norms of queries and of keys in checkpoints."""
+    qk_norm_kind: ClassVar[QKNorm] = "rms"
+    """Kind of that norm."""
     qk_norm_after: ClassVar[bool] = False
     """Whether they are normalised after positions are encoded."""
     qk_norm_across: ClassVar[bool] = False
@@ -111,6 +115,8 @@ class LlamaLike(DecoderLike):
     """Names of the norms of a layer in checkpoints."""
     fused_projections: ClassVar[bool] = False
     """Whether checkpoints have one tensor for queries, keys and values."""
+    stacked: ClassVar[type[TensorRule]] = StackedQKV
+    """The kind of their tensors otherwise."""
     output_gate: ClassVar[bool] = False
     """Whether outputs of heads have gates, whose rows checkpoints have beside those of the queries of each head."""
     gated: ClassVar[bool] = True
@@ -236,21 +242,22 @@ class LlamaLike(DecoderLike):
         shifted = self.norm == "layer"
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
-            *linear_rules("norm", "model.norm", bias=shifted),
             *self.attention_rules(shape),
             *self.feedforward_rules(shape),
         ]
-        for ours, name in self.norms.items():
-            rules += linear_rules(f"{here}.{ours}", f"{there}.{name}", bias=shifted)
+        norms = {"norm": "model.norm"} | {f"{here}.{ours}": f"{there}.{name}" for ours, name in self.norms.items()}
+        for ours, name in norms.items() if self.norm in PARAMETRIC else ():
+            rules += linear_rules(ours, name, bias=shifted)
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
 
     def attention_rules(self, shape: Shape) -> Sequence[TensorRule]:
         """Return the tensor mappings of attention in each layer."""
         there, here = "model.layers.{}.self_attn", "blocks.{}.mixer"
         parts = [f"{there}.{part}_proj" for part in (("qkv",) if self.fused_projections else "qkv")]
-        stacked = TensorRule if self.fused_projections else GatedQKV if self.output_gate else StackedQKV
+        stacked = TensorRule if self.fused_projections else self.stacked
         found = self._mixers(shape).get(shape.mixer_spec, MixerParts(normed=self.qk_norm))
-        norms = zip("qk", self.qk_norms, strict=True) if found.normed else ()
+        weighted = found.normed and self.qk_norm_kind in PARAMETRIC
+        norms = zip("qk", self.qk_norms, strict=True) if weighted else ()
         biased = found.biased or self.bias
         gates = linear_rules(f"{here}.output_gate", parts[0], kind=OutputGate, bias=biased)
         return [
@@ -308,6 +315,9 @@ class LlamaLike(DecoderLike):
         options = ["variant.bias=true"] if biased else []
         options += [] if parts.out_biased is biased else [f"variant.out_bias={str(parts.out_biased).lower()}"]
         options += ["variant.qk_norm=true", f"variant.norm_eps={norm_eps}"] if parts.normed else []
+        options += (
+            [f"variant.qk_norm_kind={self.qk_norm_kind}"] if parts.normed and self.qk_norm_kind != "rms" else []
+        )
         options += ["variant.qk_norm_after=true"] if parts.normed and self.qk_norm_after else []
         options += ["variant.qk_norm_across=true"] if self.qk_norm_across else []
         options += ["variant.qk_norm_zero_centred=true"] if parts.normed and self.zero_centred else []

@@ -7,6 +7,7 @@ from ordinate.core.checks import need
 from ordinate.mixers._delta_rule import DeltaRuleSizes
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained.grouped_rows import GatedQKV
 from ordinate.pretrained.hybrid_like import (
     HEADS,
     KEY_HEADS,
@@ -52,7 +53,7 @@ class QwenHybridLike(HybridLike):
     optional_biases = ("attention_bias",)
     qk_norm = True
     zero_centred = True
-    output_gate = True
+    output_gate, stacked = True, GatedQKV
 
     def usual_types(self, config: Mapping[str, Any]) -> Sequence[str]:
         return [LINEAR if (layer + 1) % config[EVERY] else FULL for layer in range(config["num_hidden_layers"])]

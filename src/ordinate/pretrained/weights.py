@@ -21,6 +21,7 @@ from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.norm_kinds import RMS_NORMS
 from ordinate.models.registry import MODEL_KINDS
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
@@ -212,8 +213,8 @@ def _written(family: Family, shape: Shape, state: Mapping[str, Tensor]) -> dict[
 
 
 def _default_eps(shape: Shape, kind: torch.dtype) -> float:
-    """Return the epsilon of norms for which none was given: PyTorch's, that of the type of its sums for `rms`."""
-    return torch.finfo(torch.promote_types(kind, torch.float32)).eps if shape.norm == "rms" else 1e-5
+    """Return the epsilon of norms for which none was given: PyTorch's, that of the type of its sums for RMSNorm."""
+    return torch.finfo(torch.promote_types(kind, torch.float32)).eps if shape.norm in RMS_NORMS else 1e-5
 
 
 def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:

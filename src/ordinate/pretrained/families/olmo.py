@@ -1,10 +1,9 @@
 """OLMo."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import TensorRule
 from ordinate.pretrained.clipped_like import ClippedLike
 from ordinate.pretrained.llama_like import LlamaLike
 
@@ -35,7 +34,6 @@ class Olmo(ClippedLike):
     }
     optional_biases = ("attention_bias",)
     norm = "nonparametric"
-    norms: ClassVar[Mapping[str, str]] = {}
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Add the epsilon of the norms."""
@@ -43,6 +41,3 @@ class Olmo(ClippedLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         return {name: value for name, value in super().config(shape).items() if name not in EPS}
-
-    def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        return [rule for rule in super().rules(shape) if rule.ours != "norm.weight"]
