@@ -37,6 +37,7 @@ FORMS = {
         ExpertOptions(6, 3, normalise=False, groups=3, chosen_groups=2, group_scores="best", wide_router=True),
         False,
     ),
+    "Phi-3.5-MoE": ("swiglu", ExpertOptions(5, scores="sparsemixer", normalise=False, jitter=0.3, scale=0.5), False),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
 }
 
@@ -83,6 +84,19 @@ def ranked(options, ranks):
     return sorted((one for part in kept for one in groups[part]), key=lambda one: -ranks[one])[: options.chosen]
 
 
+def sparse(logits, jitter):
+    """The two experts of a token with `sparsemixer` and their weights, from the formula."""
+    left, found = list(range(len(logits))), []
+    for _ in range(2):
+        best = max(left, key=lambda one: logits[one])
+        near = [
+            one for one in left if (logits[best] - logits[one]) / max(abs(logits[one]), logits[best]) <= 2 * jitter
+        ]
+        found.append((best, logits[best].exp() / sum(logits[one].exp() for one in near)))
+        left.remove(best)
+    return found
+
+
 def looped(name, experts, x):
     """The formula, one token and one expert after the other."""
     options, rows = FORMS[name][1], []
@@ -91,6 +105,9 @@ def looped(name, experts, x):
         scores = torch.softmax(logits, 0) if options.scores == "softmax" else 1 / (1 + torch.exp(-logits))
         bias = experts.choice_bias if options.choice_bias else torch.zeros(options.count)
         chosen = ranked(options, (scores + bias).tolist())
+        if options.scores == "sparsemixer":
+            scores = dict(sparse(logits, options.jitter))
+            chosen = list(scores)
         total = sum(scores[one] for one in chosen) if options.normalise else 1
         each = (layer(experts.narrow, hidden(name, layer(experts.widen, token, one)), one) for one in chosen)
         row = sum(options.scale * scores[one] / total * y for one, y in zip(chosen, each, strict=True))
@@ -138,6 +155,8 @@ def test_so_is_the_operator_that_torch_compile_traces(name):
         ("gpt-oss", {"slope": 1.0}),
         ("gpt-oss", {"limit": 0.6}),
         ("DeepSeek-V3", {"scale": 2.4}),
+        ("Phi-3.5-MoE", {"jitter": 0.1}),
+        ("Phi-3.5-MoE", {"scale": 0.6}),
         ("DeepSeek-V3", {"groups": 1, "chosen_groups": 1}),
         ("DeepSeek-V3", {"chosen_groups": 1}),
         ("DeepSeek-V2", {"group_scores": "pair"}),

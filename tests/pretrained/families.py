@@ -25,6 +25,7 @@ GRANITE = {
 EARLY = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 LONG = {"original_max_position_embeddings": 16, "rope_theta": 1e4}
 FACTORS = [1.0, 1.5, 2.0, 4.0]
+MSCALES = {"short_mscale": 1.2, "long_mscale": 1.2}
 OPT = {
     "hidden_size": 32,
     "ffn_dim": 48,
@@ -119,6 +120,18 @@ CASES = {
     | {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.5, **SHORT}},
     "cohere": LLAMA | {"logit_scale": 0.25},
     "cohere, norms": LLAMA | {"logit_scale": 0.25, "use_qk_norm": True, "attention_bias": True},
+    "phimoe": LLAMA | {"num_local_experts": 5, "router_jitter_noise": 0.2, "sliding_window": 4},
+    "phimoe, longrope": LLAMA
+    | {"num_local_experts": 6, "attention_bias": True, "lm_head_bias": True}
+    | {
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "short_factor": FACTORS,
+            "long_factor": FACTORS,
+            **LONG,
+            **MSCALES,
+        }
+    },
     "minimax_m2": LLAMA | {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8},
     "ernie4_5_moe": LLAMA | ERNIE_EXPERTS,
     "ernie4_5_moe, all": LLAMA | ERNIE_EXPERTS | {"moe_layer_start_index": 0, "moe_num_shared_experts": 0},
@@ -285,6 +298,7 @@ TEXT_HEADS = {
     "gemma2, text heads": CASES["gemma2"],
     "gemma3_text, text heads": CASES["gemma3_text"],
     "mixtral, text heads": CASES["mixtral"],
+    "phimoe, text heads": CASES["phimoe"],
     "qwen3_moe, text heads": CASES["qwen3_moe"],
     "qwen2_moe, text heads": CASES["qwen2_moe"],
     "qwen3_next, text heads": CASES["qwen3_next"],

@@ -102,6 +102,15 @@ PHI_ROPES = [
     {"rope_type": "longrope", "attention_factor": 0.7, "short_mscale": 1.2, **PHI_FACTORS},
     {"type": "longrope", "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0]},
 ]
+MSCALES = {"short_mscale": 1.2, "long_mscale": 1.2}
+PHIMOE_ROPES = [
+    None,
+    {"rope_type": "default", "rope_theta": 100.0},
+    {"rope_theta": 500.0, "short_mscale": 2.0},
+    *({"type": "longrope", **PHI_FACTORS, **MSCALES, "original_max_position_embeddings": size} for size in (4, 16)),
+    {"rope_type": "longrope", "rope_theta": 100.0, "factor": 3.0, "attention_factor": 0.7, **PHI_FACTORS, **MSCALES},
+    {"rope_type": "longrope", **PHI_FACTORS, "short_mscale": 1, "long_mscale": 1},
+]
 HUNYUAN_ROPES = [
     *ropes(4),
     {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0},
@@ -580,6 +589,20 @@ FIELDS = {
         | {"sliding_window": [OUT, None, 3], "router_jitter_noise": DROPOUT, "num_experts_per_tok": [OUT, 1, 2, 3]}
         | {"num_local_experts": [3, 5], "hidden_act": [OUT, *ACTIVATIONS]},
         DECODER_HEADS,
+    ),
+    "phimoe": (
+        LLAMA | {"num_local_experts": 4},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | ROUTED
+        | {"sliding_window": [OUT, None, 3], "num_experts_per_tok": [OUT, 1, 2, 3], "num_local_experts": [2, 5]}
+        | {
+            "router_jitter_noise": [OUT, 0.0, 0.1, 0.5],
+            "input_jitter_noise": DROPOUT,
+            "hidden_act": [OUT, *ACTIVATIONS],
+        }
+        | {"lm_head_bias": [OUT, True, False], "num_key_value_heads": [1, 2]}
+        | {f"rope_{name}": [OUT, *PHIMOE_ROPES] for name in ("parameters", "scaling")},
+        [LM, LM, LM, BASE, TEXT_CLASSES],
     ),
     "ernie4_5_moe": (
         LLAMA
@@ -1205,6 +1228,7 @@ SHAPES = {
         ExpertOptions(4, normalise=False, shared_hidden=20, shared_gate=True),
         ExpertOptions(4, 3, normalise=False, dense_layers=(0,), shared_hidden=8, shared_gate=True),
         ExpertOptions(3, shared_hidden=12),
+        ExpertOptions(4, scores="sparsemixer", normalise=False, jitter=0.1),
         ExpertOptions(4, scores="sigmoid", choice_bias=True, shared_hidden=24),
         ExpertOptions(
             *(6, 3), scores="sigmoid", choice_bias=True, groups=3, chosen_groups=2, scale=2.5, shared_hidden=32

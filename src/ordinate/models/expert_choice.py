@@ -28,11 +28,6 @@ def softmax_scores(logits: Each) -> Each:
     return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
-SCORES: Mapping[Scores, tuple[type[Linear], Callable[[Each], Each]]] = {
-    "softmax": (Linear, softmax_scores),
-    "sigmoid": (WideLinear, torch.sigmoid),
-}
-"""The kind of router for each kind of scores, and what makes them of its outputs."""
 GROUPED: Mapping[GroupScores, int] = {"pair": 2, "best": 1}
 """How many of its largest scores a group is chosen by."""
 
@@ -53,6 +48,49 @@ def choose(
     if options.normalise:
         weights = weights / (weights.sum(-1, keepdim=True) + TINY)
     return weights if options.scale == 1 else weights * options.scale, chosen
+
+
+def near_best(
+    logits: Each, bias: Float[Tensor, " experts"] | None, options: ExpertOptions
+) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
+    """Return the weights of the best expert of each token and of the best of the others, and which they are.
+
+        p_e = exp(l_e) / sum of exp(l_f) over the f with (l_e - l_f) / max(|l_f|, l_e) <= 2 jitter
+
+    e has the largest l; for the second expert the f are those but the first.
+
+    Args:
+        logits: l, of each expert for each token.
+        bias: none.
+        options: with `jitter`.
+
+    Source: Liu et al. 2024, GRIN: GRadient-INformed MoE, https://arxiv.org/abs/2409.12136, evaluation.
+    """
+    first, weight = _best(logits, logits, options.jitter)
+    second, other = _best(logits.scatter(-1, first, -torch.inf), logits, options.jitter)
+    weights = torch.cat([weight, other], -1)
+    return weights if options.scale == 1 else weights * options.scale, torch.cat([first, second], -1)
+
+
+def _best(left: Each, logits: Each, jitter: float) -> tuple[Int[Tensor, "tokens 1"], Float[Tensor, "tokens 1"]]:
+    """Return the best of the experts that are left, and its share among those near it."""
+    best, place = left.detach().max(-1, keepdim=True)
+    sizes = logits.detach().abs().clamp(min=best)
+    far = (best - logits.detach()) / sizes > 2 * jitter
+    return place, left.masked_fill(far, -torch.inf).softmax(-1).gather(-1, place)
+
+
+def wide(logits: Each) -> Each:
+    """Return outputs of the router, in float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+SCORES: Mapping[Scores, tuple[type[Linear], Callable[[Each], Each], Callable[..., tuple[Tensor, Tensor]]]] = {
+    "softmax": (Linear, softmax_scores, choose),
+    "sigmoid": (WideLinear, torch.sigmoid, choose),
+    "sparsemixer": (Linear, wide, near_best),
+}
+"""The kind of router for each kind of scores, what makes them of its outputs, and what chooses experts by them."""
 
 
 def _in_groups(ranks: Each, options: ExpertOptions) -> Each:

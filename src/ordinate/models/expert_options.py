@@ -9,12 +9,14 @@ from ordinate.core.checks import need, need_known, need_positive, need_type, nee
 from ordinate.core.option_values import need_numbers
 from ordinate.models.feedforward import FeedForwardKind
 
-Scores = Literal["softmax", "sigmoid"]
+Scores = Literal["softmax", "sigmoid", "sparsemixer"]
 """What the scores of the experts are made of the outputs of the router with."""
 GroupScores = Literal["pair", "best"]
 """What groups of experts are chosen by: the sum of their two largest scores, or their largest."""
 # of gpt-oss, with which the gate is nearly a GELU
 SLOPE = 1.702
+# of Phi-3.5-MoE
+JITTER = 0.01
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class ExpertOptions:
         dense_layers: layers, counted from 0, with a single feed-forward network in place of the experts.
         dense_hidden: hidden width of that one; None: as of an expert.
         scores: what makes the scores, whose largest are chosen and whose numbers are the weights, of the outputs of
-            the router: `softmax` over all experts, or the `sigmoid` of each (DeepSeek-V3, GLM-4.5).
+            the router: `softmax` over all experts, or the `sigmoid` of each (DeepSeek-V3, GLM-4.5). `sparsemixer`:
+            the best expert, then the best of the others, whose weights are each from a softmax over those that are
+            near the best (Phi-3.5-MoE); see `near_best`.
         choice_bias: whether a number for each expert, which no gradient trains, is added to its score for the choice
             only (DeepSeek-V3).
         groups: equal parts of the experts, of which some are chosen first (DeepSeek-V2 and V3); 1: there are none.
@@ -42,6 +46,8 @@ class ExpertOptions:
         shared_gate: whether its output is multiplied by the sigmoid of a linear function of the token (Qwen2-MoE).
         group_scores: the chosen groups have the largest sums of their two largest scores, `pair` (DeepSeek-V3), or
             the largest scores, `best` (DeepSeek-V2).
+        jitter: half of the share of its logit by which others may fall behind the best and still be near it, of
+            `sparsemixer`.
         wide_router: whether the router is computed in float32 at least, as that of sigmoids always is (DeepSeek-V2).
 
     Raises:
@@ -64,6 +70,7 @@ class ExpertOptions:
     shared_gate: bool = False
     group_scores: GroupScores = "pair"
     wide_router: bool = False
+    jitter: float = JITTER
 
     def __post_init__(self) -> None:
         need_numbers(self)
@@ -79,6 +86,7 @@ class ExpertOptions:
         for name, usual in (("slope", SLOPE), ("scale", 1.0)):
             value = getattr(self, name)
             need(math.isfinite(value), f"{name} must be a finite number", f"got {value}", f"{usual} is usual")
+        self._check_sparse()
         must = "slope has an effect with a limit only"
         need(self.limit is not None or self.slope == SLOPE, must, f"got slope={self.slope}", "leave it out")
         usual = "dense_hidden has an effect with dense_layers only"
@@ -105,6 +113,17 @@ class ExpertOptions:
         need(pairs or self.chosen_groups < self.groups, must, came, "leave it out")
         must = "wide_router has an effect with scores='softmax' only"
         need(not self.wide_router or self.scores == "softmax", must, f"got {self.scores!r}", "leave it out")
+
+    def _check_sparse(self) -> None:
+        """Raise a ValueError unless the options fit the scores `sparsemixer`, or those have no effect."""
+        sparse, given = self.scores == "sparsemixer", (self.chosen, self.normalise, self.choice_bias, self.groups)
+        must = "scores='sparsemixer' needs chosen=2, normalise=False, no choice_bias and no groups"
+        came = f"got chosen={self.chosen}, normalise={self.normalise}, choice_bias={self.choice_bias}, "
+        came += f"groups={self.groups}"
+        need(not sparse or given == (2, False, False, 1), must, came, "leave them out, or choose other scores")
+        must = "jitter must be a number of at least 0, and has an effect with scores='sparsemixer' only"
+        fits = self.jitter >= 0 if sparse else self.jitter == JITTER
+        need(fits and math.isfinite(self.jitter), must, f"got {self.jitter}, scores={self.scores!r}", "leave it out")
 
     def _check_shared(self) -> None:
         """Raise a ValueError unless the options of the shared network have an effect, and it can be computed."""

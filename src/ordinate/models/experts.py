@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need_known, need_positive_counts
 from ordinate.core.shapes import Tokens
-from ordinate.models.expert_choice import SCORES, WideLinear, choose
+from ordinate.models.expert_choice import SCORES, WideLinear
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, make_activation
 from ordinate.ops.grouped_linear import grouped_linear
@@ -51,7 +51,8 @@ class Experts(nn.Module):
         g sigmoid(a g) * (v + 1),   g = min(W_1e x, c),   v = clamp(W_2e x, -c, c)
 
     p may be a sigmoid. With a `choice_bias` d the chosen experts have the largest p + d, with groups only among the
-    groups with the largest sums of their two largest p + d, or, with `group_scores="best"`, the largest p + d. A
+    groups with the largest sums of their two largest p + d, or, with `group_scores="best"`, the largest p + d. With
+    `scores="sparsemixer"` two experts are chosen one after the other, and each has a p of its own: see `near_best`. A
     shared network F, a `FeedForward`, adds sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`.
 
     Args:
@@ -70,7 +71,7 @@ class Experts(nn.Module):
         2.1.2, https://arxiv.org/abs/2412.19437; the shared network that of Dai et al. 2024, DeepSeekMoE,
         https://arxiv.org/abs/2401.06066.
     Departs: no loss that balances the load of the experts, no rule that changes the bias, no capacity and no noise:
-        no token is dropped.
+        no token is dropped. With `sparsemixer`, experts are the best ones in training too, where the paper draws them.
     """
 
     choice_bias: Float[Tensor, " experts"] | None
@@ -91,7 +92,7 @@ class Experts(nn.Module):
         self.options, self.gated = options, kind in GATED
         # one for all experts, if it has parameters
         self.activation = make_activation(kind)
-        make_router, self.scores = SCORES[options.scores]
+        make_router, self.scores, self.choose = SCORES[options.scores]
         make_router = WideLinear if options.wide_router else make_router
         self.router = make_router(width, options.count, bias=router_bias)
         # no gradient trains it
@@ -116,7 +117,7 @@ class Experts(nn.Module):
 
     def route(self, rows: Rows) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
         """Return the weights of the chosen experts of each token, and which they are."""
-        return choose(self.scores(self.router(rows)), self.choice_bias, self.options)
+        return self.choose(self.scores(self.router(rows)), self.choice_bias, self.options)
 
     def _shared_part(self, shared: FeedForward, x: Tokens) -> Tokens:
         y = shared(x)

@@ -129,7 +129,7 @@ class Family(ABC):
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
         names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`, `ignored` or `ignores`
-        (checkpoint tensors to ignore), `wide` (tensors that stay in 32 bits), `copies` (tensors that are tied to the
+        (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors that stay in 32 bits), `copies` (tensors that are tied to the
         token table), `null_is_false`, `optional_sizes` with `used_sizes` (sizes that not every model has) and
         `read_as` (another family for some settings).
 
@@ -151,6 +151,8 @@ class Family(ABC):
     """Other names of keys, as in transformers (`attribute_map`)."""
     ignored_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Parts of names of tensors, with those that transformers reads in their place too."""
     wide: ClassVar[tuple[str, ...]] = ()
     """Ends of the names of our tensors that are not read in 16 bits when the others are, as in transformers."""
     optional_sizes: ClassVar[frozenset[str]] = frozenset()
@@ -250,7 +252,9 @@ class Family(ABC):
 
     def stored_name(self, theirs: str, names: Collection[str]) -> str:
         """Return a tensor's name in a checkpoint with these names: without the prefix in those of the bare model."""
-        return theirs if theirs in names else theirs.removeprefix(self.prefix)
+        others = [theirs.replace(part, other) for part, other in self.renamed.items() if part in theirs]
+        known = [name for each in (theirs, *others) for name in (each, each.removeprefix(self.prefix))]
+        return next((name for name in known if name in names), theirs.removeprefix(self.prefix))
 
     def untied_rules(self, shape: Shape) -> list[TensorRule]:
         """Return the tensor mappings that a model with a tied head would have without ties; none for other models."""

@@ -15,7 +15,8 @@ HEAD = "lm_head"
 class BiasedHead(DecoderLike):
     """Decoders whose head has a bias, which a tied one has not here: the token table is then read as the head too.
 
-    Must: besides those of `DecoderLike`, `table`; a `shape` without ties, and `rules` with `head_rules`.
+    Must: besides those of `DecoderLike`, `table`; a `shape` without ties, and `rules` with `head_rules`, for models
+        with that bias.
     """
 
     table: ClassVar[str]
@@ -27,10 +28,14 @@ class BiasedHead(DecoderLike):
         return [TensorRule(head.ours, (self.table,)) if self.settings.get("tie_word_embeddings") else head, bias]
 
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
+        if "head" not in shape.bias:
+            return super().refined(shape, tensors)
         if self.differ(tensors, self.table, f"{HEAD}.weight"):
             # not tied, whatever config.json says
             self.settings = {**self.settings, "tie_word_embeddings": False}
         return shape
 
     def copies(self, shape: Shape) -> tuple[str, ...]:
+        if "head" not in shape.bias:
+            return super().copies(shape)
         return (f"{HEAD}.weight",) if self.settings.get("tie_word_embeddings") else ()

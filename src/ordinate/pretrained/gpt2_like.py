@@ -24,8 +24,8 @@ class Gpt2Like(DecoderLike):
     """Decoders with learned absolute positions, pre-norm with LayerNorm, and biases in every layer.
 
     Must: `model_type`, `causal_lm_class`, `base_class`, `defaults`, and `mixers`.
-    May: `activations`, `matrix` and `projection`, the kinds of their tensors; and in a pair, to read and to write: `kv_heads` and
-        `kv_config`.
+    May: `activations`; `matrix` and `projection`, the kinds of their tensors; and in a pair, to read and to write:
+        `kv_heads` and `kv_config`.
     """
 
     prefix = "transformer."

@@ -10,6 +10,7 @@ from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.granite_like import GraniteLike
 from ordinate.pretrained.moe_like import CHOSEN, COUNT, MOST, MoeLike
 
+LAYER = "block_sparse_moe"
 RENAMED: Mapping[str, str] = {
     "router.layer.weight": "router.weight",
     "input_linear.weight": "experts.gate_up_proj",
@@ -27,6 +28,7 @@ class GraniteMoeLike(GraniteLike, MoeLike):
     May: `expert_names`.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {f"{LAYER}.{here}": f"{LAYER}.{there}" for here, there in RENAMED.items()}
     expert_names: ClassVar[Sequence[str]] = tuple(RENAMED)
     """The ends of the names of router, first and second matrix of the experts in checkpoints."""
     defaults: ClassVar[Mapping[str, Any]] = {**GraniteLike.defaults, COUNT: 8, CHOSEN: 2}
@@ -36,16 +38,9 @@ class GraniteMoeLike(GraniteLike, MoeLike):
         return {**super().complete_config(config, names), MOST: math.inf}
 
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
-        there, here = f"model.layers.{layer}.block_sparse_moe", f"blocks.{layer}.feedforward"
+        there, here = f"model.layers.{layer}.{LAYER}", f"blocks.{layer}.feedforward"
         parts = zip(("router", "widen", "narrow"), self.expert_names, strict=True)
         return [TensorRule(f"{here}.{ours}.weight", (f"{there}.{theirs}",)) for ours, theirs in parts]
-
-    def stored_name(self, theirs: str, names: Collection[str]) -> str:
-        """Return a tensor's name in a checkpoint; transformers reads the names of both formats in one file."""
-        start, part, end = theirs.partition(".block_sparse_moe.")
-        other = f"{start}{part}{RENAMED.get(end, end)}"
-        name, same = (super(GraniteMoeLike, self).stored_name(each, names) for each in (theirs, other))
-        return same if name not in names and same in names else name
 
 
 class GraniteMoeSharedLike(GraniteMoeLike):

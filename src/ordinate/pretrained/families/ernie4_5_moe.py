@@ -1,6 +1,6 @@
 """ERNIE 4.5 with experts."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need
@@ -63,6 +63,7 @@ class Ernie45Moe(ErnieLike, MoeLike):
     count_key = COUNT
     expert_sizes = frozenset({INNER})
     optional_sizes = frozenset({"intermediate_size", INNER})
+    renamed: ClassVar[Mapping[str, str]] = {f"mlp.{STATICS}": f"mlp.gate.{STATICS}"}
     wide = (".choice_bias", ".router.weight")
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
@@ -112,12 +113,6 @@ class Ernie45Moe(ErnieLike, MoeLike):
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
         bias = RowBias(f"blocks.{layer}.feedforward.choice_bias", (f"model.layers.{layer}.mlp.{STATICS}",))
         return [*super().expert_rules(shape, layer), bias]
-
-    def stored_name(self, theirs: str, names: Collection[str]) -> str:
-        """Return a tensor's name in a checkpoint: transformers reads the bias under a later name, too."""
-        name = super().stored_name(theirs, names)
-        later = super().stored_name(theirs.replace(STATICS, f"gate.{STATICS}"), names)
-        return later if name not in names and later in names else name
 
     def ignores(self, name: str, shape: Shape) -> bool:
         """Whether a tensor of a checkpoint without a place here is ignored: one for tokens after the next one."""

@@ -1,6 +1,6 @@
 """K-EXAONE."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need, shown
@@ -12,7 +12,7 @@ COUNT, SHARED = "num_experts", "num_shared_experts"
 """The keys of the number of experts, and of the widths of an expert that the shared network has."""
 KINDS, SPARSE, DENSE = "mlp_layer_types", "sparse", "dense"
 """The key of the kind of each layer's feed-forward, and its values with experts and without."""
-BIAS = "gate.e_score_correction_bias"
+BIAS = "e_score_correction_bias"
 
 
 class ExaoneMoe(ExaoneLike, DeepseekMoeLike):
@@ -33,6 +33,7 @@ class ExaoneMoe(ExaoneLike, DeepseekMoeLike):
     expert_sizes = frozenset({COUNT, CHOSEN, INNER, SHARED})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
     aliases: ClassVar[Mapping[str, str]] = {}
+    renamed: ClassVar[Mapping[str, str]] = {f"mlp.gate.{BIAS}": f"mlp.{BIAS}"}
     defaults: ClassVar[Mapping[str, Any]] = {
         **ExaoneLike.usual,
         "pad_token_id": 0,
@@ -58,12 +59,6 @@ class ExaoneMoe(ExaoneLike, DeepseekMoeLike):
 
     def dense_config(self, shape: Shape, layers: Sequence[int]) -> dict[str, Any]:
         return {KINDS: [DENSE if layer in layers else SPARSE for layer in range(shape.layers)]}
-
-    def stored_name(self, theirs: str, names: Collection[str]) -> str:
-        """Return a tensor's name in a checkpoint: transformers reads the bias under an earlier name, too."""
-        name = super().stored_name(theirs, names)
-        earlier = super().stored_name(theirs.replace(BIAS, BIAS.removeprefix("gate.")), names)
-        return earlier if name not in names and earlier in names else name
 
     def ignores(self, name: str, shape: Shape) -> bool:
         """Whether a tensor of a checkpoint without a place here is ignored: one for tokens after the next one."""
