@@ -57,6 +57,10 @@ MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 9}
 DELTA |= {"linear_conv_kernel_dim": 3}
 MIXED = ["full_attention", "linear_attention", "linear_attention"]
+DBRX = {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
+DBRX |= {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 6, "moe_top_k": 2}}
+XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 64}
+BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -226,12 +230,21 @@ CASES = {
     "gpt_bigcode": EARLY,
     "gpt_bigcode, heads": EARLY | {"multi_query": False, "scale_attn_weights": False, "tie_word_embeddings": False},
     "codegen": EARLY | {"rotary_dim": 4},
+    "hunyuan_v1_moe": LLAMA | {"head_dim": 16, "num_experts": 5, "moe_topk": 2},
+    "dbrx": DBRX | {"attn_config": {"rope_theta": 1e4, "clip_qkv": 0.5, "kv_n_heads": 2}},
+    "dbrx, one head": DBRX | {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
+    "biogpt": BERT,
+    "biogpt, untied": BERT | {"tie_word_embeddings": False, "scale_embedding": False, "hidden_act": "gelu_new"},
+    "xglm": XGLM,
+    "xglm, untied": XGLM | {"tie_word_embeddings": False, "scale_embedding": False, "activation_function": "relu"},
+    "openai_gpt": EARLY,
+    "openai_gpt, untied": EARLY | {"tie_word_embeddings": False, "afn": "relu"},
+    "opt, no last norm": OPT | {"_remove_final_layer_norm": True},
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
     "mamba2": MAMBA,
     "mamba2, tied": MAMBA | {"use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
 }
-BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
 MODERN = BERT | {"num_hidden_layers": 4, "local_attention": 4, "cls_token_id": None, "sep_token_id": None}
 DEBERTA = BERT | {
     "relative_attention": True,
@@ -308,6 +321,9 @@ TEXT_HEADS = {
     "gpt_oss, text heads": CASES["gpt_oss"],
     "gpt2, text heads": EARLY,
     "gpt_bigcode, text heads": EARLY,
+    "hunyuan_v1_moe, text heads": CASES["hunyuan_v1_moe"],
+    "biogpt, text heads": BERT,
+    "openai_gpt, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],
     "gptj, text heads": CASES["gptj"],
     "bloom, text heads": CASES["bloom"] | {"tie_word_embeddings": False},

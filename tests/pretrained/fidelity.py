@@ -233,6 +233,7 @@ def here(family, seed, bases, folder):
         )
         head = {
             "GPT2LMHeadModel": LM,
+            "OpenAIGPTLMHeadModel": LM,
             "MarianMTModel": PAIRS,
             "T5ForConditionalGeneration": PAIRS,
             "MT5ForConditionalGeneration": PAIRS,

@@ -53,6 +53,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "feedforward": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"),
     "experts": (None,),
     "layer_scale": (None,),
+    "final_norm": (True,),
     "logit_scale": (1.0,),
     "logit_softcap": (None,),
     "residual_scale": (1.0,),

@@ -71,7 +71,8 @@ class Experts(nn.Module):
         2.1.2, https://arxiv.org/abs/2412.19437; the shared network that of Dai et al. 2024, DeepSeekMoE,
         https://arxiv.org/abs/2401.06066.
     Departs: no loss that balances the load of the experts, no rule that changes the bias, no capacity and no noise:
-        no token is dropped. With `sparsemixer`, experts are the best ones in training too, where the paper draws them.
+        no token is dropped. With `sparsemixer`, experts are the best ones in training too, where the paper draws
+        them.
     """
 
     choice_bias: Float[Tensor, " experts"] | None

@@ -112,6 +112,7 @@ class Shape:
             `width`. In a decoder positions are added after it, and another one takes final hidden states back (OPT);
             in an encoder before it (DeBERTa): a scheme that adds to them needs this width, `learned:width=128`.
         layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
+        final_norm: whether the final hidden states are normalised (in the first versions of OPT they are not).
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
         blocks: `plain`, or `reversible`: the backward pass recomputes activations, see `run_reversible`.
 
@@ -154,6 +155,7 @@ class Shape:
     embedding_norm: bool = False
     embedding_width: int | None = None
     layer_scale: float | None = None
+    final_norm: bool = True
     first_norm: bool = True
     blocks: BlockKind = "plain"
 
@@ -373,6 +375,12 @@ class Shape:
             "first_norm=False needs pre-norm layers",
             f"got norm_position={self.norm_position!r} with first_norm=False",
             "leave it out, or give norm_position='pre'",
+        )
+        need(
+            self.final_norm or self.norm_position != "post",
+            "final_norm=False has no effect in post-norm layers, which end with their own norm",
+            "got norm_position='post' with final_norm=False",
+            "leave it out",
         )
         need(
             self.blocks == "plain" or self.norm_position == "pre",

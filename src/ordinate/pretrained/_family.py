@@ -129,9 +129,9 @@ class Family(ABC):
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
         names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`, `ignored` or `ignores`
-        (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors that stay in 32 bits), `copies` (tensors that are tied to the
-        token table), `null_is_false`, `optional_sizes` with `used_sizes` (sizes that not every model has) and
-        `read_as` (another family for some settings).
+        (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors that stay in 32 bits),
+        `copies` (tensors that are tied to the token table), `null_is_false`, `optional_sizes` with `used_sizes`
+        (sizes that not every model has) and `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.

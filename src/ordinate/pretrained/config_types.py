@@ -23,7 +23,7 @@ OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv"), float | None),
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), float | None),
     **dict.fromkeys(("use_bidirectional_attention", "use_bias"), bool | None),
-    **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), dict[str, Any] | None),
+    **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config", "ffn_config"), dict[str, Any] | None),
     **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
     "eos_token_id": int | list[int] | None,
     "decoder_start_token_id": int | None,
@@ -58,6 +58,9 @@ OPTIONAL: Mapping[str, Any] = {
     "embedding_size": int,
     "pos_att_type": list[str] | str | None,
     "architectures": list[str] | None,
+    "moe_topk": int | list[int],
+    "ffn_act_fn": dict[str, Any] | None,
+    "moe_normalize_expert_weights": float | None,
     "id2label": dict[str, str] | None,
 }  # fmt: skip
 """Types of keys that have several."""

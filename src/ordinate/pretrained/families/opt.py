@@ -6,17 +6,17 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    StackedQKV,
     TensorRule,
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
 )
 from ordinate.pretrained.counted_rows import CountedRows
 from ordinate.pretrained.decoder_like import DecoderLike
+from ordinate.pretrained.fairseq_layers import fairseq_rules
 
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
+UNNORMED = "_remove_final_layer_norm"
 # the epsilon of its norms, which config.json does not have
 EPS = 1e-5
 # the last of the rows before that of the first position; padding has it in transformers
@@ -51,11 +51,12 @@ class Opt(DecoderLike):
         "pad_token_id": 1,
         "enable_bias": True,
         "layer_norm_elementwise_affine": True,
+        UNNORMED: False,
         "tie_word_embeddings": True,
     }
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        need_settings(self, config, _remove_final_layer_norm=False)
+        first, unnormed = config["do_layer_norm_before"], bool(config[UNNORMED])
         width, narrow, biased = config["hidden_size"], config["word_embed_proj_dim"], config["enable_bias"]
         return Shape(
             vocabulary=config["vocab_size"],
@@ -67,7 +68,9 @@ class Opt(DecoderLike):
             max_length=config["max_position_embeddings"],
             norm="layer" if config["layer_norm_elementwise_affine"] else "nonparametric",
             norm_eps=EPS,
-            norm_position="pre" if config["do_layer_norm_before"] else "post",
+            norm_position="pre" if first else "post",
+            # with norms after the sums, there is no other at the end
+            final_norm=not (first and unnormed),
             feedforward=activation_kind(config, "activation_function"),
             hidden=config["ffn_dim"],
             bias=("norm", "feedforward") if biased else ("norm",),
@@ -97,28 +100,21 @@ class Opt(DecoderLike):
             "num_attention_heads": shape.heads,
             "activation_function": activation_name(shape.feedforward),
             "enable_bias": shape.mixer_spec == BIASED,
+            UNNORMED: not shape.final_norm,
             "layer_norm_elementwise_affine": shape.norm == "layer",
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         all_layers, biased = "model.decoder", shape.mixer_spec == BIASED
-        there, here = f"{all_layers}.layers.{{}}", "blocks.{}"
-        parts = [f"{there}.self_attn.{part}_proj" for part in "qkv"]
-        norms = {f"{here}.mixer_norm": f"{there}.self_attn_layer_norm"}
-        norms[f"{here}.feedforward_norm"] = f"{there}.final_layer_norm"
-        if shape.norm_position == "pre":
-            norms["norm"] = f"{all_layers}.final_layer_norm"
+        learned = shape.norm == "layer"
         rules = [
             TensorRule("tokens.weight", (f"{all_layers}.embed_tokens.weight",)),
             CountedRows("schemes.0.table", (f"{all_layers}.embed_positions.weight",), PADDING),
-            *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=biased),
-            *linear_rules(f"{here}.mixer.out", f"{there}.self_attn.out_proj", bias=biased),
-            *linear_rules(f"{here}.feedforward.widen", f"{there}.fc1", bias=biased),
-            *linear_rules(f"{here}.feedforward.narrow", f"{there}.fc2", bias=biased),
+            *fairseq_rules(f"{all_layers}.layers.{{}}", biased=biased, normed=learned),
         ]
-        if shape.norm == "layer":
-            rules += [rule for ours, theirs in norms.items() for rule in linear_rules(ours, theirs, bias=True)]
+        if learned and shape.norm_position == "pre" and shape.final_norm:
+            rules += linear_rules("norm", f"{all_layers}.final_layer_norm", bias=True)
         if shape.table_width != shape.width:
             rules += linear_rules("widen_embeddings", f"{all_layers}.project_in", bias=False)
             rules += linear_rules("narrow_states", f"{all_layers}.project_out", bias=False)

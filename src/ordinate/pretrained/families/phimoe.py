@@ -103,7 +103,9 @@ class Phimoe(BiasedHead, MoeLike):
     def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
         found = super().scheme_config(shape, head_width)["rope_parameters"]
         kind, same = found["rope_type"], found.get("short_factor") == found.get("long_factor")
-        must = f"a {self.model_type} has rope without a spectrum, or longrope with equal short_factor and long_factor"
+        must = (
+            f"a {self.model_type} requires the scheme rope, plain or longrope with equal short_factor and long_factor"
+        )
         need(kind in TYPES and same, must, f"got {shape.scheme_spec}", "use save_pretrained instead")
         if kind == "default":
             return {"rope_parameters": found}

@@ -1,16 +1,21 @@
 """Load a checkpoint in transformers: from files of its folder only, without code of the checkpoint."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ordinate.pretrained._quantisation import FIELD
+from ordinate.pretrained.checkpoint_files import read_config
+from ordinate.pretrained.weights import family_for
 
 INSTALL = "pip install 'ordinate[hf]'"
+CACHES = ("cache", "past_key_values")
+"""Names of the argument for a cache."""
 
 
 def transformers_library() -> Any:
@@ -41,7 +46,9 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
     wide, kind = dtype == torch.float64, getattr(library, architecture)
     try:
         with quiet(library):
-            config = kind.config_class.from_pretrained(folder, local_files_only=True, return_dict=True)
+            # a class may be that of several families
+            known = library.CONFIG_MAPPING[family_for(read_config(folder)).model_type]
+            config = known.from_pretrained(folder, local_files_only=True, return_dict=True)
             if getattr(config, FIELD, None) is not None:
                 # else it would compute with quantised weights where there is a GPU
                 config.quantization_config = {**config.quantization_config, "dequantize": True}
@@ -79,9 +86,22 @@ def with_cache(model: Any, cache: Any, **inputs: Any) -> tuple[Any, Any]:
     Returns:
         The output, and the cache thereafter.
     """
-    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    known = inspect.signature(model.forward).parameters
+    name = next((name for name in CACHES if name in known), None)
+    if name is None:
+        # a model without a cache (GPT) reads the whole text again
+        whole = dict(inputs) if cache is None else {**inputs, **_joined(cache, inputs)}
+        came = model(**whole, return_dict=True)
+        return replace(came, logits=came.logits[:, -inputs["input_ids"].shape[1] :]), whole
     came = model(**inputs, **{name: cache}, use_cache=True, return_dict=True)
     return came, came[name]
+
+
+def _joined(before: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what each token has one of, of all tokens; a mask is that of all already."""
+    return {
+        name: torch.cat([before[name], inputs[name]], 1) for name in ("input_ids", "position_ids") if name in inputs
+    }
 
 
 @contextmanager
