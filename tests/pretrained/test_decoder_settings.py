@@ -587,14 +587,14 @@ def test_the_logits_scaling_of_a_granite_is_written_as_it_was_read(scaling):
 
 
 def test_the_language_model_inside_another_is_named():
-    config = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}
+    config = {"model_type": "llava", "text_config": {"model_type": "llama"}}
     for part, remedy in (
-        ("gemma3_text", "its text_config is a gemma3_text: save the language model alone in "),
+        ("llama", "its text_config is a llama: save the language model alone in "),
         ("xyz", "load a checkpoint of one of these families"),
         (None, "load a checkpoint of one of"),
     ):
         inner = {} if part is None else {"text_config": {"model_type": part}}
-        with pytest.raises(ValueError, match=f"must be one of .*; got 'gemma3', .*; {remedy}"):
+        with pytest.raises(ValueError, match=f"must be one of .*; got 'llava'.*; {remedy}"):
             family_for({**config, "text_config": None, **inner})
 
 

@@ -113,6 +113,8 @@ class SizedTensors(Mapping[str, Tensor]):
     """The dtype of a model of these tensors where none is asked for; None: theirs."""
     activations: str = ""
     """How activations are quantised where the checkpoint is meant to be run; "": not at all."""
+    unread: str = ""
+    """What a user must know of tensors of the files that are left out; "": nothing."""
 
     @abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:

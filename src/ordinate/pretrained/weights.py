@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from ordinate.core import catalog
 from ordinate.core.atomic_files import write_json
-from ordinate.core.checks import need, need_known, reading, shown
+from ordinate.core.checks import need, reading, shown
 from ordinate.mixers._spec import MixerSpec
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
@@ -40,11 +39,12 @@ from ordinate.pretrained.checkpoint_files import (
     resolve_checkpoint,
 )
 from ordinate.pretrained.checkpoint_sizes import SIZES, check_sizes
+from ordinate.pretrained.find_family import family_for, family_of, language_config, wrapper_for
 from ordinate.pretrained.generation_settings import SETTINGS, with_generation_settings
 from ordinate.pretrained.quantised_tensors import open_tensors
+from ordinate.pretrained.wrapped_tensors import WrappedTensors
 from ordinate.schemes._spec import SchemeSpec
 
-_FOLDER = "ordinate.pretrained.families"
 # special tokens, which older files have in config.json
 SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id")
 TOKEN_KEYS = (*SPECIAL_TOKENS, "pad_token_id")
@@ -82,8 +82,8 @@ def load(
         told = "is not read: transformers with peft would take the model that it names, and adapt that"
         warnings.warn(f"{folder / ADAPTER} {told}", stacklevel=2)
     family, shape, tensors = _opened(folder)
-    if family.warning:
-        warnings.warn(f"{family.warning} ({folder / CONFIG})", stacklevel=2)
+    for told in filter(None, (tensors.unread, family.warning)):
+        warnings.warn(f"{told} ({folder / CONFIG})", stacklevel=2)
     if tensors.activations:
         told = "activations are not quantised: the model is computed with its dequantised weights"
         warnings.warn(f"{told} ({tensors.activations}, {folder / CONFIG})", stacklevel=2)
@@ -132,18 +132,20 @@ def _need_published(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
-    given = read_config(folder)
-    _need_published(folder, given)
+    whole = read_config(folder)
+    _need_published(folder, whole)
     with reading(folder / CONFIG):
+        wrapper, given = wrapper_for(whole), language_config(whole)
         family = family_for(given)
     need(
-        given.get("transformers_weights") is None,
+        whole.get("transformers_weights") is None,
         f"weights are read from {WEIGHTS}",
-        f"config.json names another file (transformers_weights={shown(given.get('transformers_weights'))})",
+        f"config.json names another file (transformers_weights={shown(whole.get('transformers_weights'))})",
         f"give that file the name {WEIGHTS}, and remove the key",
     )
     with reading(folder):
-        tensors = open_tensors(folder, given)
+        stored = open_tensors(folder, whole)
+    tensors: SizedTensors = stored if wrapper is None else WrappedTensors(stored, wrapper)
     # sizes that the family does not have are without effect
     known = {*family.defaults, *family.aliases} - family.optional_sizes
     check_sizes({name: value for name, value in given.items() if name in known or name not in SIZES}, tensors)
@@ -151,7 +153,8 @@ def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
     with reading(folder / CONFIG):
         shape = family.read_config(given, tensors.keys())
         check_sizes({name: given[name] for name in family.used_sizes(shape) if name in given}, tensors)
-        return family, family.refined(shape, tensors), tensors
+        shape = family.refined(shape, tensors)
+        return family, shape if wrapper is None else wrapper.text_shape(shape), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:
@@ -260,34 +263,6 @@ def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]
     kind = SchemeSpec.class_named(name)
     usual = {name: option.default for name, option in catalog.options(kind).items()}
     return name, usual | catalog.bind(kind, options, shape.bindable_sizes)
-
-
-def family_for(config: Mapping[str, Any]) -> Family:
-    """Return the family that reads a config.json: that of its `model_type`, or the one that transformers takes.
-
-    Raises:
-        ValueError: a family that Ordinate does not have; the message names the nearest that it has.
-    """
-    named, known = config["model_type"], catalog.names(_FOLDER)
-    near = get_close_matches(named.replace("-", "_"), known, n=1, cutoff=0.5)
-    inner = config.get("text_config")
-    part = inner.get("model_type") if isinstance(inner, Mapping) else None
-    alone = f"its text_config is a {part}: save the language model alone in transformers, and load that"
-    need(
-        named.replace("-", "_") in known,
-        f"model_type in config.json must be one of {', '.join(known)}",
-        f"got {shown(named)}" + (f", whose nearest by name is {near[0]}" if near else ""),
-        alone if part in known else "load a checkpoint of one of these families",
-    )
-    return family_of(family_of(named).read_as(config))
-
-
-def family_of(model_type: str) -> Family:
-    """Return the family of a `model_type`."""
-    names = catalog.names(_FOLDER)
-    name = model_type.replace("-", "_")
-    need_known("family of models", name, names)
-    return catalog.load(_FOLDER, Family, name)()
 
 
 def _read(family: Family, model: Model, tensors: SizedTensors, dtype: torch.dtype | None) -> dict[str, Tensor]:

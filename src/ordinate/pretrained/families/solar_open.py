@@ -15,6 +15,7 @@ from ordinate.pretrained.deepseek_moe_like import (
     DeepseekMoeLike,
 )
 from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec
 
 
 class SolarOpen(DeepseekMoeLike):
@@ -54,6 +55,11 @@ class SolarOpen(DeepseekMoeLike):
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Say that there is no other hidden width than that of an expert."""
         return {**super().complete_config(config, names), "intermediate_size": config[INNER]}
+
+    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
+        # its frequencies follow partial_rotary_factor, of which it runs those that round to the whole head
+        parameters = rope_parameters(config, partial=True)
+        return rope_spec(parameters, head_width, config["max_position_embeddings"])
 
     def dense_layers(self, config: Mapping[str, Any]) -> tuple[int, ...]:
         return ()

@@ -11,7 +11,7 @@ import torch
 
 from ordinate.pretrained._quantisation import FIELD
 from ordinate.pretrained.checkpoint_files import read_config
-from ordinate.pretrained.weights import family_for
+from ordinate.pretrained.find_family import family_for
 
 INSTALL = "pip install 'ordinate[hf]'"
 CACHES = ("cache", "past_key_values")

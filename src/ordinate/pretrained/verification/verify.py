@@ -14,6 +14,7 @@ from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family
 from ordinate.pretrained.checkpoint_files import ADAPTER, SizedTensors, read_config
+from ordinate.pretrained.find_family import family_for, wrapper_for
 from ordinate.pretrained.quantised_tensors import need_same_dequantised, open_tensors
 from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
@@ -32,7 +33,7 @@ from ordinate.pretrained.verification.outputs import Results
 from ordinate.pretrained.verification.result import CheckResult, Verification
 from ordinate.pretrained.verification.runners import RUNNERS
 from ordinate.pretrained.verification.theirs import load_theirs, quiet, transformers_library
-from ordinate.pretrained.weights import family_for, load, published_shape
+from ordinate.pretrained.weights import load, published_shape
 
 CHECKS: Sequence[type[Check]] = (
     OutputsCheck,
@@ -92,6 +93,8 @@ def verify(
     need("model_type" in config, published, f"{folder} has none", own if "shape" in config else early)
     whole = not (folder / ADAPTER).exists()
     need(whole, "a checkpoint must be a whole model", f"{folder} has {ADAPTER}", "merge the adapter, and save it")
+    must, alone = "verify compares a language model alone", "save it by ordinate.save, and verify that folder"
+    need(wrapper_for(config) is None, must, f"got a {config['model_type']}, of texts and images", alone)
     library = transformers_library()
     family, shape = family_for(config), published_shape(folder)
     runner = _runner(family, shape, config, tokens, seed)

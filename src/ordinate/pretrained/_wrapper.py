@@ -1,0 +1,73 @@
+"""The contract of wrappers: published models of which a part is a language model of a family."""
+
+from abc import ABC
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need, shown
+from ordinate.models.shape import Shape
+from ordinate.pretrained.decoder_like import PLAIN_LOGITS
+
+TEXT = "text_config"
+"""The key of the config.json of the language model."""
+INNER, EARLY, HEAD = "model.language_model.", "language_model.", "lm_head."
+"""Beginnings of the names of its tensors, of those in files of earlier versions, and of the head in both."""
+
+
+class Wrapper(ABC):
+    """A model of texts and images around a language model, identified by its `model_type`.
+
+    Must: `model_type`, `causal_lm_class`, `base_class` and `text_type`.
+    May: `text_type_fixed` and `text_defaults`.
+    """
+
+    model_type: ClassVar[str]
+    """The `model_type` of its config.json."""
+    causal_lm_class: ClassVar[str]
+    """The transformers class with a next-token head."""
+    base_class: ClassVar[str]
+    """The transformers class without a head."""
+    text_type: ClassVar[str]
+    """The `model_type` of a language model whose config.json does not name it."""
+    text_type_fixed: ClassVar[bool] = False
+    """Whether it is this one, whatever config.json says."""
+    text_defaults: ClassVar[Mapping[str, Any]] = {}
+    """The config.json of the language model, where there is none."""
+
+    def text_config(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the config.json of the language model, without `architectures`.
+
+        Raises:
+            ValueError: it is not an object, or config.json names a class with another head.
+        """
+        inner = given.get(TEXT)
+        must, came = f"{TEXT} in config.json must be an object", f"got {shown(inner)}"
+        need(inner is None or isinstance(inner, dict), must, came, "correct it, or download the file again")
+        own = dict(self.text_defaults if inner is None else inner)
+        kind = self.text_type if self.text_type_fixed else own.get("model_type", self.text_type)
+        # the class around both decides, whatever text_config says
+        tied = bool(given.get("tie_word_embeddings", True))
+        return {**own, "model_type": kind, "tie_word_embeddings": tied}
+
+    def has_head(self, given: Mapping[str, Any]) -> bool | None:
+        """Whether config.json names the class with a next-token head; None: it names no class.
+
+        Raises:
+            ValueError: it names another class.
+        """
+        named, known = (given.get("architectures") or [None])[0], (self.causal_lm_class, self.base_class)
+        must = f"the language model of a {self.model_type} is read from the classes {' and '.join(known)}"
+        need(named in (None, *known), must, f"config.json names a {shown(named)}", "load another checkpoint")
+        return None if named is None else named == self.causal_lm_class
+
+    def text_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the language model inside, whose logits are neither scaled nor capped, from its own."""
+        return replace(shape, **PLAIN_LOGITS)
+
+    def text_name(self, name: str) -> str | None:
+        """Return the name that a tensor has in a checkpoint of the language model alone; None: it is not of it."""
+        for start, other in ((INNER, "model."), (EARLY, "")):
+            if name.startswith(start):
+                return other + name.removeprefix(start)
+        return name if name.startswith(HEAD) else None

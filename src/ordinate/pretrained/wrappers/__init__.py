@@ -1,0 +1,1 @@
+"""Published models of texts and images, of which the language model is read."""

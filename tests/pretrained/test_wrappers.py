@@ -1,0 +1,236 @@
+"""Models of texts and images: their language model has the logits that the whole has for a text."""
+
+import json
+import random
+import runpy
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ordinate.core import catalog
+from ordinate.pretrained import verify
+from ordinate.pretrained._wrapper import Wrapper
+from ordinate.pretrained.weights import load, published_shape, save
+
+transformers = pytest.importorskip("transformers")
+DRAWN = runpy.run_path(str(Path(__file__).with_name("fidelity.py")))
+FIELDS, IDS = DRAWN["FIELDS"], DRAWN["IDS"]
+VISION = {"hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
+VISION |= {"image_size": 8, "patch_size": 4}
+# the families of language models that a wrapper may have
+INNER = {"gemma3": ("gemma3_text",), "mistral3": ("mistral", "ministral3", "llama")}
+CASES = [(kind, inner) for kind, families in INNER.items() for inner in families]
+FEW = 3
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity(50)
+    yield
+    transformers.logging.set_verbosity(level)
+
+
+def config_of(kind, inner, **text):
+    visual = {"gemma3": "siglip_vision_model", "mistral3": "pixtral"}[kind]
+    own = FIELDS[inner][0] | {"model_type": inner, "pad_token_id": 0, "image_token_id": 3} | text
+    return {"text_config": own, "vision_config": VISION | {"model_type": visual}, "mm_tokens_per_image": 1}
+
+
+def model_of(config, kind, *, head=True):
+    auto = transformers.AutoModelForImageTextToText if head else transformers.AutoModel
+    torch.manual_seed(0)
+    made = auto.from_config(transformers.CONFIG_MAPPING[kind].from_dict(json.loads(json.dumps(config)))).eval()
+    for parameter in made.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    return made
+
+
+def written(folder, kind, config, *, head=True):
+    """Write a checkpoint with its config.json as it is given; return the model."""
+    made = model_of(config, kind, head=head)
+    made.save_pretrained(folder)
+    about = {"model_type": kind, "architectures": [type(made).__name__]}
+    (folder / "config.json").write_text(json.dumps(config | about))
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    return made
+
+
+def read(folder):
+    with pytest.warns(UserWarning, match="only the language model of a .* is read; not read: multi_modal_projector"):
+        return load(folder)
+
+
+def near(out, expected):
+    assert DRAWN["judged"]([out], [expected]) == "equal"
+
+
+def test_every_wrapper_is_tested():
+    assert set(INNER) == set(catalog.names("ordinate.pretrained.wrappers"))
+    for name in INNER:
+        wrapper = catalog.load("ordinate.pretrained.wrappers", Wrapper, name)
+        theirs = transformers.CONFIG_MAPPING[name].sub_configs_defaults["text_config"]
+        assert wrapper.text_type == theirs.model_type
+        told = {key: theirs.init_kwargs[key] for key in wrapper.text_defaults}
+        assert dict(wrapper.text_defaults) == told
+        inert = {"attention_dropout", "initializer_range", "use_cache", "model_type"}
+        assert theirs.init_kwargs.keys() - inert == wrapper.text_defaults.keys()
+
+
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize(("kind", "inner"), CASES)
+@torch.no_grad()
+def test_the_language_model_is_read(kind, inner, head, tmp_path):
+    theirs = written(tmp_path, kind, config_of(kind, inner), head=head)
+    model, came = read(tmp_path), theirs(input_ids=IDS)
+    near(model(IDS) if head else model.hidden_states(IDS), came.logits if head else came.last_hidden_state)
+    again = tmp_path / "again"
+    save(model, again, inner)
+    assert torch.equal(load(again).hidden_states(IDS), model.hidden_states(IDS))
+    assert published_shape(again) == published_shape(tmp_path)
+
+
+@pytest.mark.parametrize("tied", [None, True, False])
+@pytest.mark.parametrize("kind", INNER)
+@torch.no_grad()
+def test_the_config_around_both_says_whether_the_head_is_tied(kind, tied, tmp_path):
+    for other in (True, False):
+        config = config_of(kind, INNER[kind][0], tie_word_embeddings=other)
+        config |= {} if tied is None else {"tie_word_embeddings": tied}
+        theirs = written(tmp_path, kind, config)
+        model = read(tmp_path)
+        assert model.shape.tie_embeddings is (tied is not False)
+        near(model(IDS), theirs(input_ids=IDS).logits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "told"),
+    [
+        ("gemma3", "gemma3_text", {"final_logit_softcapping": 1.0}),
+        ("mistral3", "granite", {"logits_scaling": 3.0}),
+    ],
+)
+@torch.no_grad()
+def test_what_changes_logits_of_the_language_model_alone_has_no_effect(kind, inner, told, tmp_path):
+    theirs = written(tmp_path, kind, config_of(kind, inner, **told))
+    near(read(tmp_path)(IDS), theirs(input_ids=IDS).logits)
+    assert (read(tmp_path).shape.logit_softcap, read(tmp_path).shape.logit_scale) == (None, 1.0)
+
+
+def early(name):
+    """The names of earlier versions, which published files have."""
+    head = name.startswith("lm_head")
+    return (
+        f"language_model.{name}"
+        if head
+        else name.removeprefix("model.").replace("guage_model.", "guage_model.model.")
+    )
+
+
+def today(name):
+    """The names of transformers 5."""
+    inner = name.replace("language_model.model.", "language_model.")
+    bare = inner.replace("language_model.lm_head", "lm_head")
+    return bare if bare.startswith(("lm_head", "model.")) else f"model.{bare}"
+
+
+@pytest.mark.parametrize("names", [early, today])
+@pytest.mark.parametrize("kind", INNER)
+@torch.no_grad()
+def test_tensors_with_names_of_earlier_versions_and_of_today_are_read(kind, names, tmp_path):
+    config = config_of(kind, INNER[kind][0]) | {"tie_word_embeddings": False}
+    theirs = written(tmp_path, kind, config)
+    stored = {names(today(name)): tensor for name, tensor in load_file(tmp_path / "model.safetensors").items()}
+    save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    near(read(tmp_path)(IDS), theirs(input_ids=IDS).logits)
+
+
+def drawn(kind, inner, seed):
+    """A configuration with random settings of the language model."""
+    rng = random.Random(f"{kind} {inner} {seed}")
+    fields = FIELDS[inner][1]
+    names = rng.sample(sorted(fields), rng.randint(0, 6))
+    chosen = {name: rng.choice(fields[name]) for name in names}
+    given = {name: value for name, value in chosen.items() if value is not DRAWN["OUT"]}
+    told = {"tie_word_embeddings": rng.choice([True, False])} if rng.random() < 0.5 else {}
+    return config_of(kind, inner, **given) | told
+
+
+@torch.no_grad()
+def outcome(kind, inner, seed, folder):
+    config = drawn(kind, inner, seed)
+    try:
+        theirs = written(folder, kind, config)
+        expected = theirs(input_ids=IDS).logits
+        if not expected.isfinite().all():
+            return "not theirs", config
+    except Exception:
+        return "not theirs", config
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mine = load(folder)
+    except ValueError as error:
+        return f"refused: {error}", config
+    return DRAWN["judged"]([mine(IDS)], [expected]), config
+
+
+@pytest.mark.parametrize(("kind", "inner"), CASES)
+def test_random_settings_of_the_language_model_give_the_outputs_of_transformers(kind, inner, tmp_path):
+    found = [outcome(kind, inner, seed, tmp_path) for seed in range(FEW)]
+    assert not [one for one in found if one[0].startswith("WRONG")]
+    assert [one for one in found if one[0] == "equal"]
+
+
+def test_a_published_gemma_3_is_read(tmp_path):
+    published = runpy.run_path(str(Path(__file__).with_name("published.py")))
+    config = published["config_of"]("google/gemma-3-4b-it")
+    text = published["shrunk"](config["text_config"] | {"num_attention_heads": 8, "num_key_value_heads": 4})
+    sizes = {"vocab_size": 19, "num_hidden_layers": 7, "hidden_size": 32, "head_dim": 16}
+    small = config | {"text_config": text | sizes, "image_token_index": 20, "mm_tokens_per_image": 1}
+    # rounded to 16 bits, two ways differ
+    small = {key: value for key, value in small.items() if key != "torch_dtype"}
+    small["text_config"] = {key: value for key, value in small["text_config"].items() if key != "torch_dtype"}
+    small["vision_config"] = VISION | {"model_type": "siglip_vision_model"}
+    theirs = written(tmp_path, "gemma3", small)
+    with torch.no_grad():
+        near(read(tmp_path)(IDS), theirs(input_ids=IDS).logits)
+
+
+def changed(folder, **told):
+    config = json.loads((folder / "config.json").read_text()) | told
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
+    written(tmp_path, "mistral3", config_of("mistral3", "mistral"))
+    with pytest.raises(ValueError, match=r"verify compares a language model alone; got a mistral3, .*; save it by"):
+        verify(tmp_path)
+    whole = json.loads((tmp_path / "config.json").read_text())
+    for told, match in (
+        (
+            {"architectures": ["Mistral3ForSequenceClassification"]},
+            "read from the classes Mistral3For.* and Mistral3Mo",
+        ),
+        ({"text_config": [1]}, r"text_config in config.json must be an object; got \[1\]; correct it"),
+        ({"text_config": {"model_type": "bert"}}, "must be a decoder; got text_config with model_type bert; load"),
+        ({"text_config": {"model_type": "mistral3"}}, "must be one of .*; got 'mistral3'"),
+        ({"text_config": whole["text_config"] | {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'"),
+    ):
+        changed(tmp_path, **(whole | told))
+        with pytest.raises(ValueError, match=match):
+            load(tmp_path)
+    changed(tmp_path, **whole)
+    stored = load_file(tmp_path / "model.safetensors")
+    inner = {name: tensor for name, tensor in stored.items() if "language_model" in name}
+    for tensors, match in (
+        ({name: stored[name] for name in stored.keys() - inner.keys()}, "must have the tensors of a language model"),
+        (stored | {today(name): tensor.clone() for name, tensor in inner.items()} | inner, "stored under one name"),
+    ):
+        kept = tensors if tensors.keys() != stored.keys() else stored | {early(name): inner[name] for name in inner}
+        save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(ValueError, match=match):
+            load(tmp_path)
