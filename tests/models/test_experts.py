@@ -278,6 +278,19 @@ def test_sigmoids_are_those_of_logits_in_32_bits():
             {"count": 4, "shared_gate": True},
             "shared_gate has an effect with shared_hidden only; got shared_gate=True",
         ),
+        ({"count": 4, "scores": "sparsemixer"}, "needs chosen=2, normalise=False, .*; got chosen=2, normalise=True,"),
+        (
+            {"count": 4, "scores": "sparsemixer", "normalise": False, "chosen": 3},
+            "no groups; got chosen=3, normalise=F",
+        ),
+        (
+            {"count": 4, "scores": "sparsemixer", "normalise": False, "jitter": -1.0},
+            "at least 0, .*; got -1.0, scores",
+        ),
+        (
+            {"count": 4, "jitter": 0.1},
+            "jitter .* has an effect with scores='sparsemixer' only; got 0.1, scores='softmax'",
+        ),
         ({"count": 4, "shared_hidden": 3, "limit": 1.0}, "a shared network has no limit; got limit=1.0, shared_h"),
         ({"count": 4, "dense_layers": (2,)}, r"some of the layers from 0 to 1, and leave one .*; got \(2,\)"),
         ({"count": 4, "dense_layers": (0, 1)}, r"and leave one for the experts; got \(0, 1\)"),
@@ -289,7 +302,7 @@ def test_experts_that_a_model_cannot_have_are_refused(given, match):
 
 
 def test_scores_have_a_known_name(untyped):
-    with pytest.raises(ValueError, match="no scores is named 'softplus'; there are: sigmoid, softmax"):
+    with pytest.raises(ValueError, match="no scores is named 'softplus'; there are: sigmoid, softmax, sparsemixer"):
         ExpertOptions(4, scores="softplus")
 
 

@@ -160,6 +160,14 @@ def test_nonparametric_norms_have_no_parameters():
 
 
 @torch.no_grad()
+def test_final_hidden_states_need_not_be_normalised():
+    model, normed = build(final_norm=False), build()
+    normed.load_state_dict(model.state_dict() | {"norm.weight": normed.norm.weight})
+    assert "norm.weight" not in model.state_dict()
+    assert torch.equal(normed.hidden_states(ids(1, 4)), normed.norm(model.hidden_states(ids(1, 4))))
+
+
+@torch.no_grad()
 def test_nonparametric_norms_by_the_root_mean_square_have_no_parameters():
     options = {"norm_eps": 1e-3, "embedding_norm": True}
     mixer = "softmax:variant.qk_norm=true,variant.norm_eps=1e-3"
@@ -311,6 +319,10 @@ def test_any_feedforward_is_supported(kind):
         ({"logit_scale": 0.0}, "logit_scale must be above zero"),
         ({"logit_softcap": 0.0}, "logit_softcap must be above zero"),
         ({"residual_scale": -0.5}, "residual_scale must be above zero"),
+        (
+            {"norm_position": "post", "final_norm": False},
+            "final_norm=False has no effect in post-norm layers, .*; got norm_position='post' with .*; leave it out",
+        ),
         (
             {"logit_softcap": 30.0, "head": "none", "tie_embeddings": False},
             "logit_softcap has an effect only with head='next_token'; got logit_softcap=30.0 with head='none'; leave",

@@ -230,7 +230,7 @@ CASES = {
     "gpt_bigcode": EARLY,
     "gpt_bigcode, heads": EARLY | {"multi_query": False, "scale_attn_weights": False, "tie_word_embeddings": False},
     "codegen": EARLY | {"rotary_dim": 4},
-    "hunyuan_v1_moe": LLAMA | {"head_dim": 16, "num_experts": 5, "moe_topk": 2},
+    "hunyuan_v1_moe": LLAMA | {"head_dim": 16, "num_experts": 6, "moe_topk": 2},
     "dbrx": DBRX | {"attn_config": {"rope_theta": 1e4, "clip_qkv": 0.5, "kv_n_heads": 2}},
     "dbrx, one head": DBRX | {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
     "biogpt": BERT,

@@ -270,7 +270,6 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             "half of it below relative_attention_max_distance; got 8 and 4",
         ),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers must have an entry for each layer; got 1 for 2 layers"),
-        ("opt", {"_remove_final_layer_norm": True}, "opt is supported with _remove_final_layer_norm=False only; got"),
         (
             "gpt_neo",
             {"attention_types": [[["global"], 10**12]]},

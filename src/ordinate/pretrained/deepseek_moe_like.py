@@ -23,10 +23,12 @@ class DeepseekMoeLike(MoeLike):
 
     Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts.
 
-    May: `shared_key`, `scores_of_experts` and `choice`; in a pair, to read and to write, `dense_layers` and
+    May: `shared_key`, `choice_bias_name`, `scores_of_experts` and `choice`; in a pair, to read and to write, `dense_layers` and
     `dense_config`; what `MoeLike` may.
     """
 
+    choice_bias_name: ClassVar[str] = "gate.e_score_correction_bias"
+    """Name in checkpoints of what is added to the scores for the choice."""
     scores_of_experts: ClassVar[Scores] = "sigmoid"
     """What makes the scores of experts."""
     count_key = PUBLISHED_COUNT
@@ -87,8 +89,8 @@ class DeepseekMoeLike(MoeLike):
         }
 
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
-        there, here = f"model.layers.{layer}.mlp.{self.router}", f"blocks.{layer}.feedforward"
-        bias = TensorRule(f"{here}.choice_bias", (f"{there}.e_score_correction_bias",))
+        there, here = f"model.layers.{layer}.mlp.{self.choice_bias_name}", f"blocks.{layer}.feedforward"
+        bias = TensorRule(f"{here}.choice_bias", (there,))
         biased = shape.experts is not None and shape.experts.choice_bias
         return [*super().expert_rules(shape, layer), *([bias] if biased else [])]
 

@@ -33,7 +33,8 @@ class ExaoneMoe(ExaoneLike, DeepseekMoeLike):
     expert_sizes = frozenset({COUNT, CHOSEN, INNER, SHARED})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
     aliases: ClassVar[Mapping[str, str]] = {}
-    renamed: ClassVar[Mapping[str, str]] = {f"mlp.gate.{BIAS}": f"mlp.{BIAS}"}
+    choice_bias_name = BIAS
+    renamed: ClassVar[Mapping[str, str]] = {f"mlp.{BIAS}": f"mlp.gate.{BIAS}"}
     defaults: ClassVar[Mapping[str, Any]] = {
         **ExaoneLike.usual,
         "pad_token_id": 0,

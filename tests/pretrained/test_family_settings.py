@@ -1,0 +1,262 @@
+"""Settings of single families: those that are refused by name, warnings, and other names of tensors."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ordinate import Decoder, Shape
+from ordinate.models import ExpertOptions
+from ordinate.pretrained import verify
+from ordinate.pretrained.weights import family_of, load, save
+
+pytest.importorskip("transformers")
+FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+LONG |= {"original_max_position_embeddings": 16, "short_mscale": 1.2, "long_mscale": 1.2}
+ATTENTION = {"rope_theta": 1e4, "clip_qkv": 1.0}
+
+
+def agrees(folder):
+    found = verify(folder, checks=["outputs"])
+    assert found.agrees, found.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "match"),
+    [
+        (
+            "gpt_bigcode",
+            {"add_cross_attention": True},
+            "add_cross_attention needs multi_query=False; got multi_query=Tr",
+        ),
+        ("codegen", {"n_embd": 18, "n_head": 1}, "n_embd of a codegen must be divisible by 4, .*; got 18; load"),
+        (
+            "internlm3",
+            {"attention_bias": True},
+            r"attention_bias \(qkv_bias\) and mlp_bias \(bias\) .*; got True and False",
+        ),
+        ("internlm3", {"bias": True}, "must be the same, as in transformers; got False and True; load another"),
+        (
+            "granite_swa",
+            {"layer_rope_theta": [1.0]},
+            r"layer_rope_theta must have .* each of 2 layers; got \[1.0\]; load",
+        ),
+        ("granite_swa", {"layer_rope_theta": [1.0, -1.0]}, "a number of at least 0 for each of 2 layers; got"),
+        ("granitemoe_swa", {"sliding_window": None}, "layer_types with sliding_attention need a sliding_window"),
+        ("exaone_moe", {"mlp_layer_types": ["sparse"]}, "mlp_layer_types must have a kind for each of 2 layers; got"),
+        ("exaone_moe", {"num_experts": 7}, "n_group must divide num_experts, .*; got num_experts=7, n_group=2"),
+        ("exaone_moe", {"num_shared_experts": None}, "num_shared_experts in config.json must be a whole number"),
+        ("solar_open", {"num_experts_per_tok": 4}, "topk_group groups have num_experts_per_tok experts; got"),
+        (
+            "phimoe",
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rope_type of a phimoe must be default or longr",
+        ),
+        (
+            "phimoe",
+            {"rope_scaling": LONG | {"long_mscale": 1.3}},
+            "short_mscale and long_mscale .*; got 1.2, 1.3; load",
+        ),
+        (
+            "phimoe",
+            {"rope_scaling": LONG | {"short_mscale": "x"}},
+            "must be the same number above zero; got 'x', 1.2",
+        ),
+        ("phimoe", {"num_local_experts": 1}, "num_local_experts of a phimoe must be above 1; got 1; load"),
+        ("phimoe", {"router_jitter_noise": -0.1}, "jitter must be a number of at least 0, .*; got -0.1"),
+        (
+            "hunyuan_v1_moe",
+            {"moe_topk": [1, 2]},
+            r"moe_topk must be one number for all layers, .*; got \[1, 2\] of 4",
+        ),
+        ("hunyuan_v1_moe", {"moe_topk": [1]}, r"one number for all layers, of at most num_experts; got \[1\] of 4"),
+        ("hunyuan_v1_moe", {"moe_topk": 5}, "of at most num_experts; got 5 of 4; load another"),
+        ("dbrx", {"attn_config": {}}, "clip_qkv of attn_config must be a number above zero; got null; load"),
+        (
+            "dbrx",
+            {"attn_config": ATTENTION | {"kv_n_heads": "x"}},
+            "kv_n_heads in config.json must be a whole number",
+        ),
+        ("dbrx", {"tie_word_embeddings": True}, "dbrx is supported with tie_word_embeddings=False only; got True"),
+        (
+            "dbrx",
+            {"ffn_config": {"moe_normalize_expert_weights": 2.0}},
+            "moe_normalize_expert_weights must be 1, .*, or null; got 2.0; load",
+        ),
+        ("dbrx", {"ffn_config": {"moe_top_k": 5}}, "moe_top_k must be at most moe_num_experts; got 5 of 4; load"),
+        ("dbrx", {"ffn_config": {"ffn_act_fn": {"name": "prelu"}}}, "no ffn_act_fn is named 'prelu'; there are"),
+        ("xglm", {"pad_token_id": 2}, "pad_token_id of an xglm must be below 2: .*; got 2; load another"),
+        ("openai_gpt", {"afn": "tanh"}, "no afn is named 'tanh'; there are: gelu, relu, silu, swish"),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_its_name(family, config, match):
+    with pytest.raises(ValueError, match=match):
+        family_of(family).read_config(FIELDS[family][0] | config, ())
+
+
+SIZES = {"vocabulary": 19, "width": 16, "layers": 2, "heads": 2, "hidden": 12, "norm_eps": 1e-5}
+GATED = SIZES | {"feedforward": "swiglu", "tie_embeddings": False}
+SPARSE = {"experts": ExpertOptions(4, scores="sparsemixer", normalise=False), "norm": "layer"}
+LAYERED = SIZES | {"norm": "layer", "bias": ("norm", "feedforward")}
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "match"),
+    [
+        (
+            "gpt_bigcode",
+            LAYERED | {"scheme": "learned"},
+            "a gpt_bigcode requires scheme learned and mixer softmax:var",
+        ),
+        (
+            "gpt_bigcode",
+            LAYERED | {"scheme": "learned", "heads": 4, "kv_heads": 2, "mixer": "softmax:variant.bias=true"},
+            "a gpt_bigcode has one key head, or one for each query head; got 2 for 4; use",
+        ),
+        (
+            "gpt2",
+            LAYERED | {"scheme": "learned", "kv_heads": 1, "mixer": "softmax:variant.bias=true"},
+            "a gpt2 has a key head for each query head; got 1 for 2; use save_pretrained",
+        ),
+        (
+            "codegen",
+            LAYERED,
+            "a codegen requires norm_position shared, mixer softmax, and rope with theta 10000; got",
+        ),
+        (
+            "phimoe",
+            GATED | {"experts": ExpertOptions(4), "norm": "layer"},
+            "has experts with scores='sparsemixer'; got",
+        ),
+        (
+            "phimoe",
+            GATED | SPARSE | {"scheme": "rope:spectrum=linear,spectrum.factor=2"},
+            "a phimoe requires the scheme rope, plain or longrope with equal short_factor and long_factor; got rope:",
+        ),
+        (
+            "granite_swa",
+            GATED | {"mixer": "softmax:variant.sinks=true", "scheme": "rope,rope:spectrum=linear,spectrum.factor=2"},
+            "the layers of a granite_swa have rope or none, and may differ in its theta only; got rope,",
+        ),
+        (
+            "solar_open",
+            GATED
+            | {"experts": ExpertOptions(4, scores="sigmoid", choice_bias=True, dense_layers=(0,), shared_hidden=12)},
+            r"a solar_open has experts in every layer; got none in layers \[0\]; use",
+        ),
+        (
+            "hunyuan_v1_moe",
+            GATED
+            | {"experts": ExpertOptions(4)}
+            | {"mixer": "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_after=true"},
+            "has experts in every layer, and a shared network of the width of one; got experts=",
+        ),
+        (
+            "dbrx",
+            GATED | {"experts": ExpertOptions(4)},
+            "a dbrx requires the mixer softmax with clip_qkv only, .*; got",
+        ),
+        (
+            "biogpt",
+            LAYERED,
+            "a biogpt requires scheme learned and mixer softmax:variant.bias=true; got rope, softmax",
+        ),
+        ("xglm", LAYERED, "an xglm requires scheme sinusoidal:form=tensor2tensor,.* and mixer .*; got rope, softmax"),
+        (
+            "openai_gpt",
+            LAYERED,
+            "an openai-gpt requires scheme learned, .* norm_position post and hidden 4 .*; got rope",
+        ),
+        (
+            "nanochat",
+            GATED,
+            "a nanochat requires relu2 or another plain feedforward, nonparametric_rms norms, .*; got",
+        ),
+    ],
+)
+def test_a_shape_that_a_family_does_not_have_is_not_saved(family, fields, match, tmp_path):
+    with pytest.raises(ValueError, match=match):
+        save(Decoder(Shape(**fields)), tmp_path, family)
+
+
+@pytest.mark.parametrize(("family", "more"), [("gpt_bigcode", {"multi_query": False}), ("xglm", {})])
+def test_cross_attention_is_left_out_with_a_warning(family, more, made):
+    folder = made(family, "ForCausalLM", add_cross_attention=True, **more)
+    with pytest.warns(UserWarning, match="cross-attention is not loaded: it is used only together with an encoder"):
+        load(folder)
+    with pytest.warns(UserWarning, match="cross-attention is not loaded"):
+        agrees(folder)
+    with pytest.raises(ValueError, match=r"got unexpected .*(crossattention|encoder_attn)"):
+        load(made(family, "ForCausalLM", {"add_cross_attention": False}, add_cross_attention=True, **more))
+
+
+def test_a_theta_of_dbrx_that_has_no_effect_is_told(made):
+    folder = made("dbrx", "ForCausalLM", attn_config=ATTENTION | {"rope_theta": 5e5})
+    with pytest.warns(
+        UserWarning, match=r"rope_theta of attn_config \(500000.0\) has no effect, .* theta is 10000.0"
+    ):
+        assert load(folder).shape.scheme == "rope:theta=10000.0"
+    agrees(made("dbrx", "ForCausalLM"))
+
+
+def renamed(folder, old, new):
+    kept = {name.replace(old, new): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("family", "old", "new"),
+    [
+        ("exaone_moe", "mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
+        ("ernie4_5_moe", "mlp.moe_statics.", "mlp.gate.moe_statics."),
+        ("phimoe", "block_sparse_moe.gate.weight", "mlp.router.weight"),
+        ("granitemoe", "block_sparse_moe.router.layer.weight", "block_sparse_moe.router.weight"),
+    ],
+)
+@torch.no_grad()
+def test_names_of_tensors_that_transformers_reads_too_are_read(family, old, new, made):
+    folder = made(family, "ForCausalLM")
+    expected = load(folder).state_dict()
+    assert any(old in name for name in load_file(folder / "model.safetensors"))
+    renamed(folder, old, new)
+    found = load(folder).state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    renamed(folder, new, "elsewhere")
+    with pytest.raises(ValueError, match=r"a checkpoint must contain every tensor .*; missing"):
+        load(folder)
+
+
+def test_tensors_of_a_k_exaone_for_tokens_after_the_next_one_are_not_read(made):
+    agrees(made("exaone_moe", "ForCausalLM", tensors=lambda kept: {"mtp.layers.0.weight": torch.ones(3)}))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_opt_without_a_last_norm_is_read_and_written(before, made, tmp_path):
+    told = {"_remove_final_layer_norm": True, "do_layer_norm_before": before}
+    folder = made("opt", "ForCausalLM", **told)
+    model = load(folder)
+    assert model.shape.final_norm is not before
+    agrees(folder)
+    save(model, tmp_path / "again", "opt")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["_remove_final_layer_norm"] is before
+    agrees(tmp_path / "again")
+
+
+def test_a_gpt_without_a_cache_is_compared_with_whole_texts(made):
+    folder = made("openai_gpt", "ForCausalLM")
+    found = verify(folder, checks=["decoding"])
+    assert found.agrees, found.to_dict()
+
+
+def test_an_internlm3_with_the_names_of_its_own_code_is_compared_with_its_config_class(made):
+    folder = made("internlm3", "ForCausalLM", attention_bias=True, mlp_bias=True)
+    said = json.loads((folder / "config.json").read_text())
+    early = {"attention_bias": "qkv_bias", "mlp_bias": "bias"}
+    named = {early.get(name, name): value for name, value in said.items()}
+    (folder / "config.json").write_text(json.dumps(named | {"architectures": ["InternLM3ForCausalLM"]}))
+    assert load(folder).shape.mixer == "softmax:variant.bias=true"
+    agrees(folder)
