@@ -58,7 +58,7 @@ DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_hea
 DELTA |= {"linear_conv_kernel_dim": 3}
 MIXED = ["full_attention", "linear_attention", "linear_attention"]
 DBRX = {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
-DBRX |= {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 6, "moe_top_k": 2}}
+DBRX |= {"ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2}}
 XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 64}
 BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
 # the name of a case: its model_type, and what makes it another one of the family

@@ -23,8 +23,8 @@ class DeepseekMoeLike(MoeLike):
 
     Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts.
 
-    May: `shared_key`, `choice_bias_name`, `scores_of_experts` and `choice`; in a pair, to read and to write, `dense_layers` and
-    `dense_config`; what `MoeLike` may.
+    May: `shared_key`, `choice_bias_name`, `scores_of_experts` and `choice`; in a pair, to read and to write,
+    `dense_layers` and `dense_config`; what `MoeLike` may.
     """
 
     choice_bias_name: ClassVar[str] = "gate.e_score_correction_bias"
