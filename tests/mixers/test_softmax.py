@@ -116,3 +116,34 @@ def test_qk_norm_after_needs_a_norm_and_the_channels_of_a_head():
     must = "qk_norm_after needs a scheme without channels of its own; got 16 channels for a head_width of 8"
     with pytest.raises(ValueError, match=must):
         after(qk_norm_after=True).float()(torch.randn(1, 3, 16), wider.at(Geometry.causal(3)))
+
+
+def test_encoded_values_are_rotated_as_keys_are():
+    mixer = Softmax(width=16, heads=2, kv_heads=1, encode_values=True).double()
+    x, scheme = torch.randn(2, 5, 16, dtype=torch.float64), Rope(head_width=8, layout="interleaved")
+    at = scheme.at(Geometry.causal(5))
+    y, state = mixer(x, at)
+    q, k, v = mixer.project_qkv(x)
+    turned = at.encode(q, k)
+    scores = turned.q @ turned.k.repeat(1, 2, 1, 1).mT * 8**-0.5
+    shares = scores.masked_fill(~torch.ones(5, 5, dtype=torch.bool).tril(), -torch.inf).softmax(-1)
+    pairs = torch.view_as_complex(v.unflatten(-1, (4, 2)).contiguous())
+    angles = torch.arange(5).double()[:, None] * 10_000.0 ** (-torch.arange(4).double() / 4)
+    values = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+    torch.testing.assert_close(y, mixer.out((shares @ values).transpose(1, 2).flatten(2)), atol=1e-12, rtol=1e-12)
+    # the cache has encoded values
+    torch.testing.assert_close(state.v, values, atol=1e-12, rtol=1e-12)
+    _, first = mixer(x[:, :2], scheme.at(Geometry.causal(2)))
+    rest, _ = mixer(x[:, 2:], scheme.at(Geometry.causal(3, cached=2)), first)
+    torch.testing.assert_close(rest, y[:, 2:], atol=1e-12, rtol=1e-12)
+    # a mutant: values as they are
+    mixer.encode_values = False
+    assert (mixer(x, at)[0] - y).abs().max() > 1e-3
+
+
+def test_values_are_encoded_by_schemes_that_encode_queries_and_keys_alike_and_in_self_attention():
+    mixer, x = Softmax(width=16, heads=2, encode_values=True), torch.randn(1, 3, 16)
+    with pytest.raises(ValueError, match=r"only a scheme that encodes queries and keys alike, .*; got Alibi"):
+        mixer(x, Alibi(heads=2).at(Geometry.causal(3)))
+    with pytest.raises(ValueError, match="encode_values is an option of self-attention; got it in cross-attention"):
+        mixer.project_context(x, Rope(head_width=8), Geometry.causal(3).k_pos)

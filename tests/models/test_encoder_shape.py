@@ -74,6 +74,30 @@ def test_narrow_embeddings_are_those_of_their_products(scheme):
 
 
 @torch.no_grad()
+def test_narrow_embeddings_may_be_normalised_before_they_are_widened():
+    choices = {"embedding_width": 6, "token_types": 3, "scheme": "learned:width=6", "head": "none", "norm": "layer"}
+    model, text, kinds = build(narrow_norm=True, **choices), ids(2, 5), torch.arange(5).clamp(max=2).expand(2, -1)
+    x = model.tokens(text) + model.kinds(kinds) + model.schemes[0].table[:5]
+    x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+    x = x * model.narrow_norm.weight + model.narrow_norm.bias
+    x = x @ model.widen_embeddings.weight.T + model.widen_embeddings.bias
+    expected, _ = model.run_layers(x, model.bind_schemes(Geometry.full(5)), None)
+    assert torch.allclose(model(text, token_types=kinds), expected, atol=1e-12)
+    # a mutant: the map without the norm
+    model.narrow_norm = torch.nn.Identity()
+    assert (model(text, token_types=kinds) - expected).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_the_transform_of_a_head_may_go_without_a_norm():
+    model = build(head="token_classes", labels=("replaced",), head_transform=True, head_norm=False)
+    text, linear = ids(2, 5), model.head_transform.transform
+    expected = model.classes(torch.nn.functional.gelu(model(text) @ linear.weight.T + linear.bias))
+    assert torch.allclose(model.class_logits(text), expected, atol=1e-12)
+    assert not any("norm" in name for name, _ in model.head_transform.named_parameters())
+
+
+@torch.no_grad()
 def test_the_masked_head_of_narrow_embeddings_ends_at_their_width():
     model = build(embedding_width=6, scheme="none")
     x = model(ids(1, 4))
@@ -231,6 +255,12 @@ def test_what_is_saved_comes_back(choices, tmp_path):
         ),
         ({"bias": ("norm", "head"), "tie_embeddings": False}, "the head bias is set by logit_bias; got bias='head'"),
         ({"convolution_activation": "tan"}, "no convolution_activation is named 'tan'; .*did you mean 'tanh'"),
+        ({"narrow_norm": True}, "narrow_norm needs an embedding_width other than .*; got embedding_width=None"),
+        (
+            {"narrow_norm": True, "embedding_width": 16},
+            "narrow_norm needs an embedding_width other .*; got embedding_width=16 and a width of 16; give it",
+        ),
+        ({"head_norm": False, "head": "none"}, "head_norm has an effect only with head='masked' or head_transform"),
         ({"embedding_width": 0}, "embedding_width must be above zero; got 0"),
         (
             {"embedding_width": 6},

@@ -245,6 +245,7 @@ CASES = {
     "mamba2, tied": MAMBA | {"use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
 }
+DISTIL = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64}
 MODERN = BERT | {"num_hidden_layers": 4, "local_attention": 4, "cls_token_id": None, "sep_token_id": None}
 DEBERTA = BERT | {
     "relative_attention": True,
@@ -265,6 +266,12 @@ ENCODERS = {
     "xlm_roberta, Model": BERT | {"pad_token_id": 1},
     "camembert, ForMaskedLM": BERT | {"pad_token_id": 1},
     "camembert, Model": BERT | {"pad_token_id": 1},
+    "roformer, ForMaskedLM": BERT | {"embedding_size": 24},
+    "roformer, Model": BERT | {"rotary_value": True},
+    "distilbert, ForMaskedLM": DISTIL,
+    "distilbert, Model": DISTIL | {"activation": "relu"},
+    "electra, ForMaskedLM": BERT | {"embedding_size": 24},
+    "electra, Model": BERT | {"embedding_size": 32},
     "modernbert, ForMaskedLM": MODERN,
     "modernbert, Model": MODERN
     | {
@@ -332,6 +339,9 @@ TEXT_HEADS = {
     "roberta, text heads": BERT,
     "xlm_roberta, text heads": BERT,
     "camembert, text heads": BERT,
+    "roformer, text heads": BERT,
+    "distilbert, text heads": DISTIL,
+    "electra, text heads": BERT | {"embedding_size": 24},
     "modernbert, text heads": MODERN | {"norm_bias": True, "classifier_bias": True},
     "modernbert, text heads of the mean": MODERN | {"classifier_pooling": "mean", "classifier_activation": "relu"},
     "deberta_v2, text heads": DEBERTA,
@@ -404,7 +414,9 @@ def with_head(name, end, **told):
     transformers.set_seed(0)
     model = getattr(transformers, f"AutoModelFor{end}").from_config(config).eval()
     for parameter in model.parameters():
-        parameter.data.add_(0.1 * parameter.data.clone().normal_())
+        # sinusoids are fixed
+        if parameter.requires_grad:
+            parameter.data.add_(0.1 * parameter.data.clone().normal_())
     return model
 
 

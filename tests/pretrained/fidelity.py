@@ -26,8 +26,8 @@ OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "
 LATENT_MIXERS = TABLES["LATENT_MIXERS"]
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
-TEXTS, TEXT_CLASSES, TOKEN_CLASSES, SPANS = (
-    TABLES[name] for name in ("TEXTS", "TEXT_CLASSES", "TOKEN_CLASSES", "SPANS")
+TEXTS, TEXT_CLASSES, TOKEN_CLASSES, SPANS, REPLACED = (
+    TABLES[name] for name in ("TEXTS", "TEXT_CLASSES", "TOKEN_CLASSES", "SPANS", "REPLACED")
 )
 
 IDS = torch.randint(3, WORDS, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -88,6 +88,8 @@ def outputs(other, head):
         came = other(IDS)
     if head == SPANS:
         return [torch.stack([came.start_logits, came.end_logits], 1)]
+    if head == REPLACED:
+        return [came.logits[..., None]]
     return (
         [came.logits]
         if head not in (BASE, TEXTS)
@@ -114,7 +116,7 @@ def ours(model, head):
         return [model(IDS, IDS[:, :7])]
     if head == SPANS:
         return [model.span_logits(IDS)]
-    if head in (TEXT_CLASSES, TOKEN_CLASSES):
+    if head in (TEXT_CLASSES, TOKEN_CLASSES, REPLACED):
         return [model.class_logits(IDS)]
     if not isinstance(model, Encoder):
         return [model(IDS) if head else model.hidden_states(IDS)]
@@ -226,7 +228,7 @@ def here(family, seed, bases, folder):
         head = next(
             (
                 head
-                for head in (LM, MASKED, CLASSES, PAIRS, TEXT_CLASSES, TOKEN_CLASSES, SPANS)
+                for head in (LM, MASKED, CLASSES, PAIRS, TEXT_CLASSES, TOKEN_CLASSES, SPANS, REPLACED)
                 if named.endswith(head)
             ),
             BASE,

@@ -254,6 +254,8 @@ GPT_FIELDS = {
 LM, MASKED, BASE, CLASSES, PAIRS = "CausalLM", "MaskedLM", "", "ImageClassification", "Seq2SeqLM"
 TEXTS = "TextEncoding"
 TEXT_CLASSES, TOKEN_CLASSES, SPANS = "SequenceClassification", "TokenClassification", "QuestionAnswering"
+# of the tokens that a generator replaced
+REPLACED = "PreTraining"
 ENCODER_HEADS = [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
 DECODER_HEADS = [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
 GRANITE_FACTORS = {
@@ -1163,6 +1165,50 @@ FIELDS = {
     "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
     "xlm_roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
     "camembert": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
+    "distilbert": (
+        {
+            "vocab_size": WORDS,
+            "dim": 16,
+            "n_layers": 2,
+            "n_heads": 2,
+            "hidden_dim": 12,
+            "max_position_embeddings": 32,
+        },
+        {
+            "activation": [OUT, *ACTIVATIONS],
+            "n_heads": [1, 4],
+            "hidden_dim": [8, 12],
+            "n_layers": [1, 3],
+            "max_position_embeddings": [16, 40],
+            "sinusoidal_pos_embds": [OUT, True, False],
+            "tie_word_embeddings": TIED,
+            "layer_norm_eps": EPS,
+            "hidden_act": ["relu"],
+            **{key: [OUT, *values] for key, values in {"type_vocab_size": [0, 3], "is_decoder": [True]}.items()},
+            **dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), DROPOUT),
+            **TOKENS,
+            **LABELS,
+        },
+        ENCODER_HEADS,
+    ),
+    "electra": (
+        BERT | {"embedding_size": 8},
+        {key: BERT_FIELDS[key] for key in BERT_FIELDS}
+        | {
+            "embedding_size": [OUT, 8, 16, 24],
+            "summary_type": [OUT, "last"],
+            "summary_use_proj": [OUT, False],
+            "summary_activation": [OUT, "relu"],
+            "summary_last_dropout": DROPOUT,
+        },
+        [*ENCODER_HEADS, REPLACED],
+    ),
+    "roformer": (
+        BERT,
+        {key: BERT_FIELDS[key] for key in BERT_FIELDS if key not in ("position_embedding_type", "classifier_dropout")}
+        | {"embedding_size": [OUT, None, 8, 16, 24], "rotary_value": [OUT, True, False]},
+        ENCODER_HEADS,
+    ),
     "modernbert": (
         BERT | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"]),
         {
@@ -1375,6 +1421,7 @@ SHAPES = {
         "softmax:variant.qk_norm=true,variant.norm_eps=1e-06,variant.qk_norm_zero_centred=true,variant.scale=0.25",
         "softmax:variant.bias=true,variant.scale=1.0",
         "softmax:variant.bias=true,position_projections=both",
+        "softmax:variant.bias=true,encode_values=true",
         "softmax:variant.clip_qkv=0.5",
         "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true,variant.clip_qkv=0.5",
         "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_across=true,variant.clip_qkv=0.5"
@@ -1420,6 +1467,8 @@ SHAPES = {
     "pool_activation": ["tanh", "relu"],
     "pool_width": [None, 8, 16],
     "causal": [False, True],
+    "narrow_norm": [False, True],
+    "head_norm": [True, False],
     "convolution": [0, 3],
     "convolution_groups": [1, 2],
     "convolution_activation": ["tanh", "gelu"],

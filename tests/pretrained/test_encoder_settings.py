@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 MASKED, BASE, CLASSES, TOKENS, SPANS = (
     *("ForMaskedLM", "", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"),
 )
-IMAGES = "ForImageClassification"
+IMAGES, REPLACED = "ForImageClassification", "ForPreTraining"
 # of deberta-v2-xlarge and xxlarge, with small sizes
 XLARGE = {"conv_kernel_size": 3, "conv_act": "gelu", "pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm"}
 BIASED = {"position_biased_input": True}
@@ -49,6 +49,14 @@ CASES = [
     *(("deberta_v2", BASE, {"position_buckets": buckets}) for buckets in (-1, 2, 5, 32)),
     ("deberta_v2", BASE, {"position_buckets": 32, "max_relative_positions": 1}),
     ("deberta_v2", MASKED, {**XLARGE, **OWN, **BIASED, **NARROW, "position_buckets": -1}),
+    *(("roformer", head, {"rotary_value": True}) for head in (MASKED, CLASSES, TOKENS)),
+    *(("roformer", head, {**NARROW, "hidden_act": "relu"}) for head in (MASKED, CLASSES, SPANS)),
+    ("roformer", "ForCausalLM", {"is_decoder": True, "rotary_value": True, "tie_word_embeddings": False}),
+    *(("distilbert", head, {"activation": "silu"}) for head in (MASKED, CLASSES)),
+    ("distilbert", MASKED, {"tie_word_embeddings": False, "sinusoidal_pos_embds": True}),
+    *(("electra", head, {"hidden_act": "relu"}) for head in (MASKED, BASE, REPLACED, CLASSES, SPANS)),
+    *(("electra", head, {"embedding_size": 16, "is_decoder": True}) for head in (MASKED, REPLACED, "ForCausalLM")),
+    ("electra", MASKED, {"tie_word_embeddings": False}),
     ("vit", BASE, {"pooler_act": "relu", "pooler_output_size": 5}),
     ("vit", IMAGES, {"pooler_act": "relu", "pooler_output_size": 5}),
     *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),
@@ -81,6 +89,8 @@ def test_the_setting_changes_the_numbers(made):
     text = torch.randint(3, 19, (2, 9), generator=torch.Generator().manual_seed(0))
     for family, settings, usual in (
         ("bert", {"is_decoder": True}, {"causal": False}),
+        ("roformer", {"rotary_value": True}, {"mixer": "softmax:variant.bias=true"}),
+        ("electra", {}, {"narrow_norm": False, "embedding_norm": True}),
         ("deberta_v2", {"conv_kernel_size": 3, "conv_act": "gelu"}, {"convolution_activation": "tanh"}),
         ("deberta_v2", {"pos_att_type": "p2p"}, {"scheme": "deberta:version.shared=true,buckets=4,max_distance=12"}),
     ):
@@ -98,6 +108,34 @@ def test_a_decoder_of_its_own_has_the_names_of_transformers(made, tmp_path):
         assert written.keys() == first.keys() >= {f"{name}.decoder.weight", f"{name}.decoder.bias", f"{name}.bias"}
         # one of the two biases has no effect
         assert all(written[key].equal(first[key]) for key in first if key != f"{name}.bias" and "position" not in key)
+
+
+def test_the_table_of_a_roformer_is_checked(made, tmp_path):
+    name = "roformer.encoder.embed_positions.weight"
+    for kind in (torch.float32, torch.bfloat16):
+        folder = made("roformer", MASKED, tensors=lambda kept, kind=kind: {name: kept[name].to(kind)})
+        assert load(folder).shape.scheme == "rope:layout=interleaved"
+    for wrong in (lambda table: table + 1e-3, lambda table: table[:5], lambda table: table.bfloat16().float()):
+        folder = made("roformer", MASKED, tensors=lambda kept, wrong=wrong: {name: wrong(kept[name])})
+        with pytest.raises(
+            ValueError, match=rf"{name} of a roformer must be sines and cosines, .*; got other numbers"
+        ):
+            load(folder)
+
+
+@torch.no_grad()
+def test_the_discriminator_of_an_electra_has_a_logit_for_each_token(made, tmp_path):
+    import transformers
+
+    text = torch.randint(3, 19, (2, 9), generator=torch.Generator().manual_seed(0))
+    for config in ({}, {"architectures": None, "id2label": {"0": "eel", "1": "newt"}}):
+        folder = made("electra", REPLACED, config)
+        model, other = load(folder), transformers.ElectraForPreTraining.from_pretrained(folder).eval()
+        assert model.shape.labels == ("replaced",)
+        torch.testing.assert_close(model.class_logits(text)[..., 0], other(text).logits, atol=1e-5, rtol=1e-5)
+    save(model, tmp_path / "again", "electra")
+    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert written["architectures"] == ["ElectraForPreTraining"]
 
 
 @pytest.mark.parametrize("legacy", [True, False])

@@ -80,9 +80,11 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     model, kind = load(folders(name)), name.split(",")[0]
     save(model, tmp_path, kind)
     written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
-    prefix = family_of(kind).prefix
+    family, prefix = family_of(kind), family_of(kind).prefix
     if name.endswith("Model"):
         written = {key.removeprefix(prefix): value for key, value in written.items()}
+    # tables of sinusoids are computed
+    first = {key: x for key, x in first.items() if key in written or not family.ignores(key, model.shape)}
     assert written.keys() == first.keys()
     for key in first:
         # the row of RoBERTa's table that no token takes is not kept

@@ -210,9 +210,14 @@ class AttentionProjections(nn.Module):
             new = self._encoded_and_normalised(q, k, at)
         else:
             new = at.encode(self.q_norm(q), self.k_norm(k), into=None if state is None else state.reserve(k))
+        v = self.values_at(v, at)
         state = KVCache(new.k, v) if state is None else state.append(new.k, v)
         y = self.attention(new.q, state.k, state.v, at, state.max_key_norm)
         return self.output_projection(self.gated(y, x)), state
+
+    def values_at(self, v: Values, at: Placed) -> Values:
+        """Values of self-attention, before they enter the cache."""
+        return v
 
     def project_context(self, context: Context, scheme: Scheme, pos: Positions) -> KVCache:
         """Keys and values of a context sequence for cross-attention, computed once.
@@ -323,7 +328,7 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
 
     Must: take options as keyword arguments and pass the sizes to `AttentionProjections`.
     May: override `project_qkv` (then also `project_queries` and `project_keys_values`; otherwise it does not support
-        cross-attention), `attention`, `score_options` or `output_projection`.
+        cross-attention), `values_at`, `attention`, `score_options` or `output_projection`.
     """
 
     supported_hooks = frozenset(HOOK_TARGETS)

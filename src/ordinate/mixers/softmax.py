@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from ordinate.core.checks import need, need_known
-from ordinate.core.shapes import Tokens
+from ordinate.core.shapes import Context, Positions, Tokens, Values
 from ordinate.mixers._mixer import ALL_HOOKS, KVCache, UsesProjections
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 from ordinate.ops.linear_layer import Linear, weight_and_bias
 from ordinate.ops.relative import Projection
-from ordinate.schemes._scheme import Placed
+from ordinate.schemes._scheme import Placed, Scheme
 
 PositionProjections = Literal["query", "key", "both"]
 
@@ -30,9 +30,12 @@ class Softmax(AttentionMixer):
         position_projections: which projections of its own there are for the embeddings of relative positions, in a
             scheme with the hook `bind_projections` (deberta with `version.shared`): `query`, `key` or `both`; others
             are those of the tokens. None: all are.
+        encode_values: whether values are encoded as keys are (`rotary_value` of the original RoFormer), by a scheme
+            that encodes queries and keys alike, such as rope. Outputs then depend on positions, not offsets only.
 
     Raises:
-        ValueError: sizes that do not fit, unknown projections, or projections that the scheme does not use.
+        ValueError: sizes that do not fit, unknown projections, projections that the scheme does not use, or values
+            that it cannot encode.
     Source: Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762; grouped queries from Ainslie et al.
         2023, GQA, https://arxiv.org/abs/2305.13245.
     Departs: no biases in the projections unless the variant says so.
@@ -50,12 +53,14 @@ class Softmax(AttentionMixer):
         dropout: float = 0.0,
         variant: AttentionOptions | None = None,
         position_projections: PositionProjections | None = None,
+        encode_values: bool = False,
     ) -> None:
         variant = AttentionOptions() if variant is None else variant
         if variant.head_width is None and head_width is not None:
             # the head width of the model applies unless the variant sets its own
             variant = replace(variant, head_width=head_width)
         super().__init__(width, heads, kv_heads, dropout, variant)
+        self.encode_values = encode_values
         if position_projections is not None:
             need_known("option position_projections", position_projections, get_args(PositionProjections))
         self.position_query, self.position_key = (
@@ -66,6 +71,18 @@ class Softmax(AttentionMixer):
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
         """Compute self-attention, with the scheme bound to the projections of this layer if it needs them."""
         return super().self_attention(x, self._bound(at), state)
+
+    def values_at(self, v: Values, at: Placed) -> Values:
+        return at.encode_alike(v) if self.encode_values else v
+
+    def project_context(self, context: Context, scheme: Scheme, pos: Positions) -> KVCache:
+        need(
+            not self.encode_values,
+            "encode_values is an option of self-attention",
+            "got it in cross-attention",
+            "leave it out there",
+        )
+        return super().project_context(context, scheme, pos)
 
     def _bound(self, at: Placed) -> Placed:
         """Bind the scheme to the query and key projections of this layer if it uses the `bind_projections` hook."""

@@ -32,7 +32,7 @@ from ordinate.schemes._scheme import Placed
 
 
 class HeadTransform(nn.Module):
-    """Transform of hidden states before the logits: norm(f(W x + b)).
+    """Transform of hidden states before the logits: norm(f(W x + b)), or f(W x + b) if the shape says so.
 
     Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
     """
@@ -40,7 +40,8 @@ class HeadTransform(nn.Module):
     def __init__(self, shape: EncoderShape, columns: int) -> None:
         super().__init__()
         self.transform = nn.Linear(shape.width, columns, bias=shape.head_bias)
-        self.activation, self.norm = ACTIVATIONS[shape.head_activation], shape.make_norm(columns)
+        self.activation = ACTIVATIONS[shape.head_activation]
+        self.norm = shape.make_norm(columns) if shape.head_norm else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n columns"]:
         """Transform vectors of tokens or of sequences."""
@@ -72,7 +73,7 @@ class Encoder(Backbone, SavedModel):
         x = norm(P (embedding_scale * table[ids] + kinds[token_types], with position embeddings));
         layers of Block with full attention, or causal attention if the shape says so
 
-    P is the identity, or a linear map from `embedding_width` columns.
+    P is the identity, or a linear map from `embedding_width` columns, with `narrow_norm` of normalised ones.
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Encoder.from_pretrained(folder)` reads them.
 
@@ -100,7 +101,8 @@ class Encoder(Backbone, SavedModel):
             need_size("the token embeddings", self.first_scheme, "width", shape.table_width)
         self.padding_position = None if shape.padding is None else nn.Embedding(1, shape.table_width)
         wide, narrow = shape.width, shape.table_width
-        self.widen_embeddings = None if narrow == wide else nn.Linear(narrow, wide, bias=False)
+        self.narrow_norm = shape.make_norm(narrow) if shape.narrow_norm else nn.Identity()
+        self.widen_embeddings = None if narrow == wide else nn.Linear(narrow, wide, bias=shape.narrow_norm)
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
         self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
         self.pool_activation, count = ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
@@ -196,7 +198,7 @@ class Encoder(Backbone, SavedModel):
 
     def _widened(self, x: Float[Tensor, "b n columns"]) -> Tokens:
         """Take embeddings to the width of the model."""
-        return x if self.widen_embeddings is None else self.widen_embeddings(x)
+        return x if self.widen_embeddings is None else self.widen_embeddings(self.narrow_norm(x))
 
     def _pooled(self, x: Tokens, where: Geometry | None) -> Float[Tensor, "b width"]:
         real = text_mask(where)

@@ -29,9 +29,12 @@ class EncoderShape(Shape):
         head_activation: activation function of the masked head, and of `head_transform`; other heads keep it for a
             model made of them.
         head_bias: whether the transform of the masked head, or `head_transform`, has a bias; kept likewise.
+        head_norm: whether it has a norm (that of ELECTRA's discriminator has none).
         head_transform: whether a classifier reads norm(f(W x + b)), as the masked head does (ModernBERT), in place of
             the pooler or of the hidden states.
         logit_bias: whether the logits of masked tokens have a bias; those of classes always have one.
+        narrow_norm: whether token embeddings of `embedding_width` columns are normalised, with position embeddings,
+            before they are taken to the width of the model, by a map with a bias (ELECTRA, the original RoFormer).
         pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
         pool_activation: activation function of the pooler; kept likewise where there is none.
         padding: token that positions do not count where it stands in a text, and that has a vector of its own in
@@ -50,8 +53,10 @@ class EncoderShape(Shape):
     head: EncoderHead = "masked"
     head_activation: Activation = "gelu"
     head_bias: bool = True
+    head_norm: bool = True
     head_transform: bool = False
     logit_bias: bool = True
+    narrow_norm: bool = False
     pool: Pool = "first"
     pool_activation: Activation = "tanh"
 
@@ -66,6 +71,12 @@ class EncoderShape(Shape):
             "give the number of token types",
         )
         self._check_convolution()
+        need(
+            not self.narrow_norm or self.table_width != self.width,
+            "narrow_norm needs an embedding_width other than the width of the model",
+            f"got embedding_width={self.embedding_width} and a width of {self.width}",
+            "give it, or embedding_norm=True instead",
+        )
         need(
             self.padding is None or 0 <= self.padding < self.vocabulary,
             f"padding is a token from 0 to {self.vocabulary - 1}",
@@ -110,6 +121,12 @@ class EncoderShape(Shape):
             not self.head_transform or self.head in READERS,
             f"head_transform is an option of the heads {', '.join(READERS)}",
             f"got head={self.head!r}",
+            "leave it out",
+        )
+        need(
+            self.head_norm or self.head_transform or self.head == "masked",
+            "head_norm has an effect only with head='masked' or head_transform",
+            f"got head_norm=False with head={self.head!r}",
             "leave it out",
         )
         need(

@@ -130,8 +130,9 @@ class Family(ABC):
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
         names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`, `ignored` or `ignores`
         (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors that stay in 32 bits),
-        `copies` (tensors that are tied to the token table), `null_is_false`, `optional_sizes` with `used_sizes`
-        (sizes that not every model has) and `read_as` (another family for some settings).
+        `copies` (tensors that are tied to the token table), `computed` (tensors that follow from the shape),
+        `null_is_false`, `null_is_missing`, `optional_sizes` with `used_sizes` (sizes that not every model has) and
+        `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -159,6 +160,8 @@ class Family(ABC):
     """Keys of sizes that only some models of the family have; those of others may say anything."""
     null_is_false: ClassVar[frozenset[str]] = frozenset()
     """Keys whose null is false, as in transformers."""
+    null_is_missing: ClassVar[frozenset[str]] = frozenset()
+    """Keys whose null is their default, as in transformers."""
     settings: Mapping[str, Any] = {}
     """The settings of the checkpoint that `read_config` read last; `rules` may depend on them."""
     warning: str = ""
@@ -182,7 +185,9 @@ class Family(ABC):
             ValueError: a feature of the family that the Ordinate model does not implement.
         """
         given = {
-            name: False if value is None and name in self.null_is_false else value for name, value in given.items()
+            name: False if value is None and name in self.null_is_false else value
+            for name, value in given.items()
+            if value is not None or name not in self.null_is_missing
         }
         need_settings(self, given, per_layer_config=None, is_causal=CAUSAL.get(self.model_class))
         _need_whole_cache(self, given)
@@ -255,6 +260,10 @@ class Family(ABC):
         others = [theirs.replace(part, other) for part, other in self.renamed.items() if part in theirs]
         known = [name for each in (theirs, *others) for name in (each, each.removeprefix(self.prefix))]
         return next((name for name in known if name in names), theirs.removeprefix(self.prefix))
+
+    def computed(self, shape: Shape) -> Mapping[str, Tensor]:
+        """Return the tensors of a checkpoint that follow from the shape: they are written, and no rule reads them."""
+        return {}
 
     def untied_rules(self, shape: Shape) -> list[TensorRule]:
         """Return the tensor mappings that a model with a tied head would have without ties; none for other models."""

@@ -7,9 +7,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.checks import need
+from ordinate.models.block import NormPosition
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
-from ordinate.models.text_head import READERS, EncoderHead, TextHead
+from ordinate.models.text_head import READERS, EncoderHead
 from ordinate.ops.activation import Activation
 from ordinate.pretrained._family import (
     Family,
@@ -34,8 +35,11 @@ class BertLike(Family):
     """BERT-like encoders: learned absolute positions, token types, post-norm, biases in every layer.
 
     Must: `model_type`, `prefix`, `masked_lm_class`, `causal_lm_class`, `base_class`, `masked_transform`,
-        `masked_norm` and `masked_logits`.
-    May: `classifier_rules`, `head_activation`, `position_rules`, `padding`.
+        `masked_norm`, and `masked_logits` or `masked_decoder`.
+    May: `keys`, `layer`, `projections`, `parts` and `final_norm` (other names), `norm_position`, `text_classifier`,
+        `classifier_rules`, `masked_logit_rules`, `head_activation`, `pool_activation`, `named_heads`, `has_pooler`,
+        `mixer` with `mixers`, `embeddings` with `embeddings_config` and `embedding_rules`, `position_rules`,
+        `padding`.
     """
 
     model_class = Encoder
@@ -63,6 +67,24 @@ class BertLike(Family):
         "tie_word_embeddings": True,
         "architectures": (),
     }
+    keys: ClassVar[Mapping[str, str]] = {}
+    """Other names of keys of config.json: `hidden_size` is `dim` in DistilBERT."""
+    layer: ClassVar[str] = "encoder.layer"
+    """Name of the list of layers, behind the prefix."""
+    projections: ClassVar[Sequence[str]] = [f"attention.self.{part}" for part in ("query", "key", "value")]
+    """Names of the projections of queries, keys and values in a layer."""
+    parts: ClassVar[Mapping[str, str]] = {
+        "mixer.out": "attention.output.dense",
+        "mixer_norm": "attention.output.LayerNorm",
+        "feedforward.widen": "intermediate.dense",
+        "feedforward.narrow": "output.dense",
+        "feedforward_norm": "output.LayerNorm",
+    }
+    """Names of the other parts of a layer here, and theirs."""
+    final_norm: ClassVar[str] = ""
+    """Name of the norm after the last layer, behind the prefix; "": none."""
+    norm_position: ClassVar[NormPosition] = "post"
+    """Where a layer has its norms."""
     masked_lm_class: ClassVar[str]
     """The transformers class with a masked-LM head."""
     causal_lm_class: ClassVar[str]
@@ -71,34 +93,57 @@ class BertLike(Family):
     """Name of the linear layer of the masked-LM head."""
     masked_norm: ClassVar[str]
     """Name of its norm."""
-    masked_logits: ClassVar[str]
-    """Name of what has its bias and its decoder."""
+    masked_logits: ClassVar[str] = ""
+    """Name of what has its bias and its decoder; "": the decoder has the bias."""
+    masked_decoder: ClassVar[str] = ""
+    """Name of a decoder that has the bias of the logits, tied or not."""
     base_class: ClassVar[str]
-    """The transformers class with a pooler."""
+    """The transformers class without a head, which may have a pooler."""
+    has_pooler: ClassVar[bool] = True
+    """Whether it has one."""
     head_activation: ClassVar[Activation | None] = None
     """Activation of the masked-LM head; None: that of the feed-forward."""
+    text_classifier: ClassVar[tuple[str, str]] = ("", "classifier")
+    """Names of the two layers of a classifier of texts; "": the first is the pooler."""
+    mixers: ClassVar[tuple[str, ...]] = (MIXER,)
+    """The mixers that its models may have."""
+
+    def named_heads(self) -> dict[str, EncoderHead]:
+        """Return the heads of the classes of transformers, by their names."""
+        # the class for pre-training has a masked-LM head and one for the next sentence
+        stem = self.base_class.removesuffix("Model")
+        masked = (self.masked_lm_class, self.causal_lm_class, f"{stem}ForPreTraining")
+        return cast(dict[str, EncoderHead], {**dict.fromkeys(masked, "masked"), **head_classes(self.base_class)})
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head by the class that config.json names, and by the tensors."""
-        there, named = f"{self.masked_transform}.weight" in names, config["architectures"]
-        pooler = any(name.endswith("pooler.dense.weight") for name in names)
-        # the class for pre-training has a masked-LM head and one for the next sentence
-        classes = (self.masked_lm_class, self.causal_lm_class, f"{self.base_class[:-5]}ForPreTraining")
-        masked = there and (not named or named[0] in classes)
-        if named and named[0] in classes and not there:
-            self.warning = f"config.json names a {named[0]}, but no tensor is of a masked-LM head: loaded without one"
-        if config["add_cross_attention"]:
+        there, named = f"{self.masked_transform}.weight" in names, (config["architectures"] or ("",))[0]
+        head = self.named_heads().get(named)
+        pooler = self.has_pooler and any(name.endswith("pooler.dense.weight") for name in names)
+        if head == "masked" and not there:
+            head, told = None, f"config.json names a {named}, but no tensor is of a masked-LM head"
+            self.warning = f"{told}: loaded without one"
+        if self.has(config, "add_cross_attention"):
             told = "cross-attention is not loaded: it is used only together with an encoder"
             self.warning = f"{self.warning}; {told}" if self.warning else told
-        head = "masked" if masked else "pooler" if pooler else "none"
-        return {**config, "head": head_classes(self.base_class).get(named[0] if named else "", head)}
+        usual = "masked" if there and not named else "pooler" if pooler else "none"
+        return {**config, "head": usual if head is None else head}
 
-    def classifier_rules(self, head: TextHead) -> Sequence[TensorRule]:
+    def has(self, config: Mapping[str, Any], name: str) -> bool:
+        """Whether a key that not every family has is set."""
+        return name in self.defaults and bool(config.get(name))
+
+    def key(self, name: str) -> str:
+        """Return the name of a key of BERT in this family."""
+        return self.keys.get(name, name)
+
+    def classifier_rules(self, shape: EncoderShape) -> Sequence[TensorRule]:
         """Return the tensor mappings of a classifier, or of a head for answers."""
-        if head == "spans":
-            return linear_rules("classes", "qa_outputs", bias=True)
-        rules = linear_rules("classes", "classifier", bias=True)
-        return rules if head == "token_classes" else [*self.pooler_rules(), *rules]
+        if shape.head != "classes":
+            return linear_rules("classes", "qa_outputs" if shape.head == "spans" else "classifier", bias=True)
+        first, last = self.text_classifier
+        rules = linear_rules("pooler", first, bias=True) if first else self.pooler_rules()
+        return [*rules, *linear_rules("classes", last, bias=True)]
 
     def pooler_rules(self) -> Sequence[TensorRule]:
         """Return the tensor mappings of the pooler."""
@@ -109,8 +154,16 @@ class BertLike(Family):
         return [
             *linear_rules("masked.transform", self.masked_transform, bias=True),
             *linear_rules("masked.norm", self.masked_norm, bias=True),
-            *masked_logit_rules(shape, f"{self.masked_logits}.bias", f"{self.masked_logits}.decoder"),
+            *self.masked_logit_rules(shape),
         ]
+
+    def masked_logit_rules(self, shape: EncoderShape) -> Sequence[TensorRule]:
+        """Return the tensor mappings of the logits of masked tokens, behind the transform."""
+        if self.masked_decoder:
+            weight, bias = (f"{self.masked_decoder}.{kind}" for kind in ("weight", "bias"))
+            own = [] if shape.tie_embeddings else [TensorRule("masked.decoder.weight", (weight,))]
+            return [*own, TensorRule("masked.bias", (bias,))]
+        return masked_logit_rules(shape, f"{self.masked_logits}.bias", f"{self.masked_logits}.decoder")
 
     def position_offset(self, padding: int | None) -> int:
         """Return the row of the position table that the first token takes."""
@@ -127,89 +180,129 @@ class BertLike(Family):
         """Return the mappings of the position table of this name."""
         return [TensorRule("schemes.0.table", (table,))]
 
+    def mixer(self, config: Mapping[str, Any]) -> str:
+        """Return the mixer spec."""
+        return MIXER
+
+    def pool_activation(self, config: Mapping[str, Any]) -> Activation:
+        """Return the activation of the vector that a classifier of texts reads."""
+        return "tanh"
+
+    def token_types(self, config: Mapping[str, Any]) -> int:
+        """Return the number of token types, 0 for families without them."""
+        return config["type_vocab_size"] if "type_vocab_size" in self.defaults else 0
+
+    def embeddings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a shape that describe token embeddings and positions."""
+        return {"scheme": "learned", "embedding_norm": True, "token_types": self.token_types(config)}
+
+    def embeddings_config(self, shape: EncoderShape) -> dict[str, Any]:
+        """Return the config.json keys of token embeddings and positions.
+
+        Raises:
+            ValueError: the family does not have them.
+        """
+        must, came = f"a {self.model_type} must be an encoder with scheme learned", f"got {shape.scheme_spec}"
+        need(shape.scheme_spec == "learned", must, came, "use save_pretrained instead")
+        return self.token_types_config(shape)
+
+    def token_types_config(self, shape: EncoderShape) -> dict[str, Any]:
+        """Return the config.json key of token types; raise a ValueError if there are none and must be."""
+        if "type_vocab_size" not in self.defaults:
+            return {}
+        kinds, must = shape.token_types, f"a {self.model_type} has token types"
+        need(kinds > 0, must, f"got token_types={kinds}", "use save_pretrained instead")
+        return {"type_vocab_size": kinds}
+
+    def token_type_rules(self, table: str, shape: EncoderShape) -> list[TensorRule]:
+        """Return the tensor mapping of token types, if there are any."""
+        return [TensorRule("kinds.weight", (f"{table}.token_type_embeddings.weight",))] if shape.token_types else []
+
+    def embedding_rules(self, table: str, shape: EncoderShape) -> list[TensorRule]:
+        """Return the tensor mappings of token embeddings and positions, in the part of this name."""
+        return [
+            TensorRule("tokens.weight", (f"{table}.word_embeddings.weight",)),
+            *self.token_type_rules(table, shape),
+            *self.position_rules(f"{table}.position_embeddings.weight", shape.padding),
+            *linear_rules("embedding_norm", f"{table}.LayerNorm", bias=True),
+        ]
+
     def architecture(self, shape: Shape) -> str:
         named = {head: name for name, head in head_classes(self.base_class).items()}
         return (named | {"masked": self.masked_lm_class}).get(shape.head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
+        causal, head = self.has(config, "is_decoder"), cast(EncoderHead, config["head"])
         need(
-            config["is_decoder"] or not config["add_cross_attention"],
+            causal or not self.has(config, "add_cross_attention"),
             "add_cross_attention needs is_decoder",
             "got is_decoder=False, which transformers does not run",
             "set is_decoder in config.json, or load another checkpoint",
         )
-        activation, padding = activation_kind(config, "hidden_act"), self.padding(config)
+        activation, padding = activation_kind(config, self.key("hidden_act")), self.padding(config)
         return EncoderShape(
             vocabulary=config["vocab_size"],
-            width=config["hidden_size"],
-            layers=config["num_hidden_layers"],
-            heads=config["num_attention_heads"],
-            scheme="learned",
-            mixer=MIXER,
+            width=config[self.key("hidden_size")],
+            layers=config[self.key("num_hidden_layers")],
+            heads=config[self.key("num_attention_heads")],
+            mixer=self.mixer(config),
             max_length=config["max_position_embeddings"] - self.position_offset(padding),
             norm="layer",
             norm_eps=config["layer_norm_eps"],
-            norm_position="post",
+            norm_position=self.norm_position,
             feedforward=activation,
-            hidden=config["intermediate_size"],
+            hidden=config[self.key("intermediate_size")],
             bias=("norm", "feedforward"),
-            embedding_norm=True,
-            token_types=config["type_vocab_size"],
-            causal=config["is_decoder"],
-            tie_embeddings=config["tie_word_embeddings"] or config["head"] != "masked",
-            head=cast(EncoderHead, config["head"]),
+            causal=causal,
+            tie_embeddings=config["tie_word_embeddings"] or head != "masked",
+            head=head,
             head_activation=self.head_activation or cast(Activation, activation),
-            labels=head_labels(config["head"], config),
+            pool_activation=self.pool_activation(config) if head == "classes" else "tanh",
+            labels=head_labels(head, config),
             padding=padding,
+            **self.embeddings(config),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
         need(
-            isinstance(shape, EncoderShape) and shape.scheme_spec == "learned" and shape.mixer_spec == MIXER,
-            f"a {self.model_type} must be an encoder with scheme learned and mixer {MIXER}",
-            f"got {type(shape).__name__}, {shape.scheme_spec}, {shape.mixer_spec}",
+            isinstance(shape, EncoderShape) and shape.mixer_spec in self.mixers,
+            f"a {self.model_type} must be an encoder with mixer {' or '.join(self.mixers)}",
+            f"got {type(shape).__name__}, {shape.mixer_spec}",
             "use save_pretrained instead",
         )
         top = cast(EncoderShape, shape)
-        padding, kinds = top.padding, top.token_types
-        came = f"got token_types={kinds}"
-        need(kinds > 0, f"a {self.model_type} has token types", came, "use save_pretrained instead")
+        padding = top.padding
         return {
             **({} if padding is None else {"pad_token_id": padding}),
             "architectures": [self.architecture(shape)],
             "vocab_size": shape.vocabulary,
-            "hidden_size": shape.width,
-            "num_hidden_layers": shape.layers,
-            "num_attention_heads": shape.heads,
-            "intermediate_size": shape.hidden_width,
+            self.key("hidden_size"): shape.width,
+            self.key("num_hidden_layers"): shape.layers,
+            self.key("num_attention_heads"): shape.heads,
+            self.key("intermediate_size"): shape.hidden_width,
             "max_position_embeddings": shape.max_length + self.position_offset(padding),
             "layer_norm_eps": shape.norm_eps,
-            "hidden_act": activation_name(shape.feedforward),
-            "type_vocab_size": kinds,
-            "is_decoder": top.causal,
+            self.key("hidden_act"): activation_name(shape.feedforward),
+            **({"is_decoder": top.causal} if "is_decoder" in self.defaults else {}),
             "tie_word_embeddings": top.tie_embeddings,
+            **self.embeddings_config(top),
             **head_settings(shape),
         }
 
     def ignored(self, shape: Shape) -> tuple[str, ...]:
-        return (*self.ignored_suffixes, *(CROSS_ATTENTION if self.settings.get("add_cross_attention") else ()))
+        return (*self.ignored_suffixes, *(CROSS_ATTENTION if self.has(self.settings, "add_cross_attention") else ()))
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        there, here, table = f"{self.prefix}encoder.layer.{{}}", "blocks.{}", f"{self.prefix}embeddings"
-        top = cast(EncoderShape, shape)
-        parts = [f"{there}.attention.self.{part}" for part in ("query", "key", "value")]
+        there, here, top = f"{self.prefix}{self.layer}.{{}}", "blocks.{}", cast(EncoderShape, shape)
+        projections = [f"{there}.{part}" for part in self.projections]
         rules = [
-            TensorRule("tokens.weight", (f"{table}.word_embeddings.weight",)),
-            TensorRule("kinds.weight", (f"{table}.token_type_embeddings.weight",)),
-            *self.position_rules(f"{table}.position_embeddings.weight", top.padding),
-            *linear_rules("embedding_norm", f"{table}.LayerNorm", bias=True),
-            *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=True),
-            *linear_rules(f"{here}.mixer.out", f"{there}.attention.output.dense", bias=True),
-            *linear_rules(f"{here}.mixer_norm", f"{there}.attention.output.LayerNorm", bias=True),
-            *linear_rules(f"{here}.feedforward.widen", f"{there}.intermediate.dense", bias=True),
-            *linear_rules(f"{here}.feedforward.narrow", f"{there}.output.dense", bias=True),
-            *linear_rules(f"{here}.feedforward_norm", f"{there}.output.LayerNorm", bias=True),
+            *self.embedding_rules(f"{self.prefix}embeddings", top),
+            *linear_rules(f"{here}.mixer.project", *projections, kind=StackedQKV, bias=True),
         ]
+        for ours, theirs in self.parts.items():
+            rules += linear_rules(f"{here}.{ours}", f"{there}.{theirs}", bias=True)
+        if self.final_norm:
+            rules += linear_rules("norm", f"{self.prefix}{self.final_norm}", bias=True)
         if top.head in READERS:
-            return [*rules, *self.classifier_rules(top.head)]
+            return [*rules, *self.classifier_rules(top)]
         return [*rules, *{"masked": self.masked_lm_rules(top), "pooler": self.pooler_rules(), "none": []}[top.head]]

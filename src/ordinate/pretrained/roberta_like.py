@@ -8,8 +8,7 @@ import torch
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.models.text_head import TextHead
-from ordinate.pretrained._family import TensorRule, Weight, linear_rules
+from ordinate.pretrained._family import TensorRule, Weight
 from ordinate.pretrained.bert_like import BertLike
 from ordinate.pretrained.counted_rows import CountedRows
 
@@ -41,6 +40,7 @@ class RobertaLike(BertLike):
     masked_norm = "lm_head.layer_norm"
     masked_logits = "lm_head"
     defaults: ClassVar[Mapping[str, Any]] = {**BertLike.defaults, "pad_token_id": PADDING}
+    text_classifier = ("classifier.dense", "classifier.out_proj")
     # that of the head is not an option
     head_activation = "gelu"
 
@@ -68,11 +68,3 @@ class RobertaLike(BertLike):
         must, remedy = f"a {self.model_type} has a padding token", f"give padding={PADDING}, which is usual"
         need(shape.padding is not None, must, f"got padding={shape.padding}", remedy)
         return super().config(shape)
-
-    def classifier_rules(self, head: TextHead) -> Sequence[TensorRule]:
-        if head != "classes":
-            return super().classifier_rules(head)
-        return [
-            *linear_rules("pooler", "classifier.dense", bias=True),
-            *linear_rules("classes", "classifier.out_proj", bias=True),
-        ]

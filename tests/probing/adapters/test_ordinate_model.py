@@ -260,6 +260,19 @@ def test_embeddings_of_a_narrow_table_are_those_of_the_width_of_the_model(scheme
     torch.testing.assert_close(positions, model.widen_embeddings(model.first_scheme.table[:9]).detach())
 
 
+def test_embeddings_that_are_normalised_before_they_are_widened_are_said_to_be():
+    shape = EncoderShape(**SIZES | {"scheme": "learned:width=8"}, embedding_width=8, narrow_norm=True)
+    one, ids = attach(Encoder(shape)), torch.randint(40, (2, 9))
+    for ask in (
+        one.token_table,
+        lambda: one.position_table(9),
+        lambda: one.forward(Inputs(embeddings=torch.randn(2, 9, 32))),
+    ):
+        with pytest.raises(NotApplicable, match="have 8 columns, not the 32 of the model, and no linear map alone"):
+            ask()
+    assert one.forward(Inputs(ids)).residual.shape == (2, 9, 32)
+
+
 @pytest.mark.parametrize("hook", ["attention_scores", "attention_pattern", "head_output"])
 def test_what_hooks_compute_in_a_wider_type_is_used_in_that_of_the_model(hook):
     torch.manual_seed(0)

@@ -25,6 +25,7 @@ NUMBERS = {
     },
     "ntk": {"factor": 4.0},
     "proportional": {"partial_rotary_factor": 0.5},
+    "rounded": {"dtype": "bfloat16"},
     "yarn": {"factor": 4.0, "trained_length": 64},
 }
 NAMES = catalog.names("ordinate.schemes.spectra")

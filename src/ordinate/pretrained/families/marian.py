@@ -4,13 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-import torch
 from torch import Tensor
 
 from ordinate.core.checks import need
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import Shape
-from ordinate.ops.sinusoids import sinusoids
 from ordinate.pretrained._family import (
     StackedQKV,
     TensorRule,
@@ -25,6 +23,7 @@ from ordinate.pretrained.encoder_decoder_like import (
     special_tokens,
     special_tokens_config,
 )
+from ordinate.pretrained.stored_sinusoids import are_sinusoids
 
 MIXER = "softmax:variant.bias=true"
 # all sines before all cosines, not rescaled
@@ -92,7 +91,7 @@ class Marian(EncoderDecoderLike):
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
         # those of 16 bits, for example, are not the sinusoids that are computed otherwise
         tables = [tensors[name] for name in tensors if name.endswith(TABLE)]
-        stored = not all(_are_sinusoids(table, shape.max_length, shape.width) for table in tables)
+        stored = not all(are_sinusoids(table, shape.max_length, shape.width) for table in tables)
         return shape if stored else replace(shape, scheme=SCHEME)
 
     def architecture(self, shape: Shape) -> str:
@@ -187,13 +186,3 @@ class Marian(EncoderDecoderLike):
                 *linear_rules(f"{here}.feedforward_norm", f"{there}.final_layer_norm", bias=True),
             ]
         return rules
-
-
-def _are_sinusoids(table: Tensor, length: int, width: int) -> bool:
-    """Whether a stored table has the sinusoids that a Marian computes, up to the rounding of angles in float32."""
-    if table.shape != (length, width) or not table.is_floating_point():
-        return False
-    places = torch.arange(length)[None, :, None]
-    wanted = sinusoids(places, width, theta=10_000.0, form="concatenated", odd="paper")[0]
-    rounding = (1 + length) * torch.finfo(torch.float32).eps
-    return bool(((table.double() - wanted).abs() <= rounding).all())

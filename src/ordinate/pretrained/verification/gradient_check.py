@@ -43,10 +43,13 @@ class GradientCheck(Check):
     def theirs(self, model: Any) -> Results:
         self.differentiate(lambda: self.runner.theirs(model, self.inputs))
         tensors = model.state_dict(keep_vars=True)
-        gradients = {name: _gradient(tensor) for name, tensor in tensors.items()}
+        family, shape = self.runner.family, self.runner.shape
+        named = {theirs for rule in family.all_rules(shape) for theirs in rule.theirs}
+        used = {family.stored_name(theirs, tensors) for theirs in named}
+        # what no parameter here is read from keeps its numbers, which a family may check
+        gradients = {name: _gradient(x) if name in used else x.detach() for name, x in tensors.items()}
         model.zero_grad(set_to_none=True)
         _need_finite(gradients)
-        family, shape = self.runner.family, self.runner.shape
         with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
             model.save_pretrained(folder, state_dict=gradients)
             read = dict(load(Path(folder)).named_parameters())
@@ -98,7 +101,9 @@ def _gradient(tensor: Tensor) -> Tensor:
 
 
 def _loss(out: Float[Tensor, "*any columns"], generator: torch.Generator) -> Float[Tensor, ""]:
-    """Return the cross-entropy of an output to drawn distributions over its columns; of one column, over its rows."""
-    rows = out.flatten(0, -2) if out.shape[-1] > 1 else out.flatten()[None]
+    """Return the cross-entropy of an output to drawn distributions over its columns; of one column to shares."""
+    rows = out.flatten(0, -2)
     wanted = torch.rand(rows.shape, generator=generator, dtype=torch.float32).to(out.dtype)
+    if out.shape[-1] == 1:
+        return nn.functional.binary_cross_entropy_with_logits(rows, wanted)
     return nn.functional.cross_entropy(rows, wanted / wanted.sum(-1, keepdim=True))

@@ -43,7 +43,10 @@ class HeadRunner(TextRunner):
         """Return the logits in what the transformers model returned."""
         if self.shape.head == "spans":
             return {"logits": rows.tokens(torch.stack([came.start_logits, came.end_logits], -1))}
-        return {"logits": came.logits if self.classifies else rows.tokens(came.logits)}
+        # a single class of tokens may have no axis there
+        single = self.shape.head == "token_classes" and came.logits.ndim == 2
+        logits = came.logits[..., None] if single else came.logits
+        return {"logits": logits if self.classifies else rows.tokens(logits)}
 
 
 class DecoderRunner(HeadRunner):

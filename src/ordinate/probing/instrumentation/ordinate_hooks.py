@@ -259,6 +259,7 @@ class HookedOrdinateModel(ModelAdapter):
     def _enter(self, inputs: Inputs) -> Iterator[Change]:
         """Replace token embeddings and positions."""
         if inputs.embeddings is not None:
+            self.body.need_linear_map()
             vectors, tokens = inputs.embeddings[..., : self.body.columns], cast(nn.Module, self.body.tokens)
             if self.body.widen is None:
                 yield patched_output(tokens, lambda _: vectors / self.body.scale)

@@ -15,7 +15,7 @@ from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.vision import VisionTransformer
-from ordinate.probing._adapter import Inputs, ModelKind
+from ordinate.probing._adapter import Inputs, ModelKind, NotApplicable
 
 ORDINATE_MODELS = (Decoder, Encoder, EncoderDecoder, VisionTransformer)
 """Classes of Ordinate models."""
@@ -36,6 +36,7 @@ class ProbedPart:
         image: channels, rows and columns of an image [pixels].
         widen: linear map of token embeddings to the width of the model; None: none.
         narrow_positions: whether positions are added before that map, as in encoders, not after it.
+        narrow_norm: whether they are normalised before it.
     """
 
     kind: ModelKind
@@ -48,6 +49,7 @@ class ProbedPart:
     image: tuple[int, int, int] | None = None
     widen: nn.Module | None = None
     narrow_positions: bool = False
+    narrow_norm: bool = False
 
     @classmethod
     def from_model(cls, model: Any) -> "ProbedPart":
@@ -57,7 +59,11 @@ class ProbedPart:
             return cls("decoder", model, model.tokens, run, scale, widen=model.widen_embeddings)
         if isinstance(model, Encoder):
             run, scale, widen = partial(_masked, model), embedding_factor(model), model.widen_embeddings
-            return cls("encoder", model, model.tokens, run, scale, widen=widen, narrow_positions=widen is not None)
+            narrow = {
+                "narrow_positions": widen is not None,
+                "narrow_norm": not isinstance(model.narrow_norm, nn.Identity),
+            }
+            return cls("encoder", model, model.tokens, run, scale, widen=widen, **narrow)
         if isinstance(model, EncoderDecoder):
             table = model.tokens if model.source_tokens is None else model.source_tokens
             run = partial(_encoded, model)
@@ -77,8 +83,19 @@ class ProbedPart:
         return self.layers.shape.width - (0 if self.narrow_positions else self.layers.first_scheme.appended_width)
 
     def widened(self, x: Tensor) -> Tensor:
-        """Take vectors of the token table to the width of the model."""
+        """Take vectors of the token table to the width of the model.
+
+        Raises:
+            NotApplicable: no linear map alone takes them there.
+        """
+        self.need_linear_map()
         return x if self.widen is None else self.widen(x)
+
+    def need_linear_map(self) -> None:
+        """Raise unless token embeddings are taken to the width of the model by a linear map alone, if at all."""
+        if self.narrow_norm:
+            told = f"have {cast(nn.Embedding, self.tokens).embedding_dim} columns, not the {self.layers.shape.width}"
+            raise NotApplicable(f"the token embeddings {told} of the model, and no linear map alone takes them there")
 
     def positions(self, length: int) -> Tensor:
         """Return what the first scheme adds or appends to token embeddings at each position, in the model's width."""

@@ -5,4 +5,5 @@ from .llama3 import Llama3 as Llama3
 from .longrope import LongRope as LongRope
 from .ntk import Ntk as Ntk
 from .proportional import Proportional as Proportional
+from .rounded import Rounded as Rounded
 from .yarn import Yarn as Yarn
