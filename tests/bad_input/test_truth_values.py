@@ -23,7 +23,7 @@ POSITIONS = torch.arange(3)[None, :, None]
 X = torch.ones(1, 2, 3, 4)
 FIELDS = [
     (Shape, SIZES, ("kv_heads", "layers", "dropout")),
-    (EncoderShape, SIZES, ("padding", "token_types", "convolution", "convolution_groups")),
+    (EncoderShape, SIZES, ("padding", "mask_token", "token_types", "convolution", "convolution_groups")),
     (EncoderDecoderShape, SIZES, ("source_layers", "source_heads", "source_hidden", "start", "end")),
     (NextTokenRules, {}, ("no_repeat_ngram_size", "min_new_tokens", "repetition_penalty", "forced_bos_token_id")),
     (Truncation, {}, ("top_k", "min_p")),

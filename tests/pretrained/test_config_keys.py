@@ -30,6 +30,7 @@ ENCODERS = (
     "roformer",
     "distilbert",
     "electra",
+    "esm",
     "modernbert",
     "deberta_v2",
     "vit",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_shape import EncoderShape
@@ -57,6 +57,10 @@ CASES = [
     *(("electra", head, {"hidden_act": "relu"}) for head in (MASKED, BASE, REPLACED, CLASSES, SPANS)),
     *(("electra", head, {"embedding_size": 16, "is_decoder": True}) for head in (MASKED, REPLACED, "ForCausalLM")),
     ("electra", MASKED, {"tie_word_embeddings": False}),
+    *(("esm", head, {"token_dropout": True}) for head in (MASKED, BASE, CLASSES, TOKENS)),
+    ("esm", MASKED, {"position_embedding_type": "absolute", "emb_layer_norm_before": True}),
+    ("esm", MASKED, {"tie_word_embeddings": False, "rope_theta": 100.0, "is_decoder": True}),
+    ("esm", BASE, {"position_embedding_type": "relative_key"}),
     ("vit", BASE, {"pooler_act": "relu", "pooler_output_size": 5}),
     ("vit", IMAGES, {"pooler_act": "relu", "pooler_output_size": 5}),
     *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),
@@ -121,6 +125,54 @@ def test_the_table_of_a_roformer_is_checked(made, tmp_path):
             ValueError, match=rf"{name} of a roformer must be sines and cosines, .*; got other numbers"
         ):
             load(folder)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_the_rounded_rates_of_an_esm_are_recognised_and_written(kind, made, tmp_path):
+    import transformers
+
+    text = torch.randint(3, 19, (2, 9), generator=torch.Generator().manual_seed(0))
+    there = "esm.encoder.layer.{}.attention.self.rotary_embeddings.inv_freq".format
+
+    def rounded(kept):
+        rates = next(x for name, x in kept.items() if name.endswith("inv_freq")).to(getattr(torch, kind))
+        return {there(layer): rates.float().clone() for layer in "01"}
+
+    folder = made("esm", MASKED, tensors=rounded)
+    kept = {name: x for name, x in load_file(folder / "model.safetensors").items() if "*" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    model = load(folder)
+    assert model.shape.scheme == f"rope:theta=10000.0,spectrum=rounded,spectrum.dtype={kind}"
+    other = transformers.EsmForMaskedLM.from_pretrained(folder).eval()
+    far = torch.cat([text] * 20, 1)
+    with torch.no_grad():
+        expected = other(far).logits
+        torch.testing.assert_close(model.logits(model(far)), expected, atol=2e-5, rtol=2e-5)
+        save(model, tmp_path / "again", "esm")
+        again = transformers.EsmForMaskedLM.from_pretrained(tmp_path / "again").eval()
+        torch.testing.assert_close(again(far).logits, expected)
+        assert load(tmp_path / "again").shape == model.shape
+        # a mutant: the exact rates
+        plain = Encoder(EncoderShape(**vars(model.shape) | {"scheme": "rope"})).eval()
+        plain.load_state_dict(model.state_dict())
+        assert (plain.logits(plain(far)) - expected).abs().max() > 2e-4
+
+
+def test_other_rates_and_settings_of_an_esm_are_refused(made):
+    folder = made("esm", MASKED, tensors=lambda kept: {"esm.rotary_embeddings.inv_freq": torch.ones(4)})
+    kept = {name: x for name, x in load_file(folder / "model.safetensors").items() if "*" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        ValueError, match=r"inv_freq of an esm must have the rates that rope_theta gives, .*; got others"
+    ):
+        load(folder)
+    for config, match in (
+        ({"token_dropout": True, "mask_token_id": None}, "token_dropout needs a mask_token_id; got null; set it"),
+        ({"vocab_size": None}, "vocab_size must be given; got None; set it in config.json"),
+        ({"head_dim": 4}, "esm is supported with head_dim=8 only; got 4"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            load(made("esm", MASKED, config))
 
 
 @torch.no_grad()

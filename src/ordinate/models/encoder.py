@@ -26,6 +26,7 @@ from ordinate.models.text_head import (
     text_mask,
     token_mask,
 )
+from ordinate.models.token_dropout import with_token_dropout
 from ordinate.ops.activation import ACTIVATIONS
 from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed
@@ -133,7 +134,7 @@ class Encoder(Backbone, SavedModel):
         left_out = None if self.shape.padding is None else ids == self.shape.padding
         places = where if left_out is None else without_counting(where, left_out)
         placed = self.bind_schemes(changed(places, is_causal=True) if causal else places)
-        x = self._with_token_types(self.embed_tokens(ids), ids, token_types)
+        x = self._with_token_types(self._embed_unmasked(ids, where), ids, token_types)
         x = self._widened(self._embedded(x, placed[0], left_out))
         x, _ = self.run_layers(x, placed, None)
         real = token_mask(where)
@@ -183,6 +184,11 @@ class Encoder(Backbone, SavedModel):
         """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
         need_head("span logits", self.shape.head, "spans")
         return span_logits(self._classified(self(ids, where, token_types)), text_mask(where))
+
+    def _embed_unmasked(self, ids: Ids, where: Geometry) -> Float[Tensor, "b n _"]:
+        """Token embeddings, without those of masked tokens if the shape says so."""
+        mask, x = cast(EncoderShape, self.shape).mask_token, self.embed_tokens(ids)
+        return x if mask is None else with_token_dropout(x, ids == mask, where)
 
     def _embedded(
         self, x: Float[Tensor, "b n _"], at: Placed, left_out: Bool[Tensor, "b n"] | None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ordinate.core.checks import need, need_known
+from ordinate.core.checks import need, need_known, need_whole
 from ordinate.models.block import Block
 from ordinate.models.convolution import ConvolvedBlock, TokenConvolution
 from ordinate.models.shape import Shape
@@ -33,6 +33,8 @@ class EncoderShape(Shape):
         head_transform: whether a classifier reads norm(f(W x + b)), as the masked head does (ModernBERT), in place of
             the pooler or of the hidden states.
         logit_bias: whether the logits of masked tokens have a bias; those of classes always have one.
+        mask_token: token whose embedding is left out, and for which those of the others in its text are scaled (token
+            dropout of ESM), see `with_token_dropout`; None: none.
         narrow_norm: whether token embeddings of `embedding_width` columns are normalised, with position embeddings,
             before they are taken to the width of the model, by a map with a bias (ELECTRA, the original RoFormer).
         pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
@@ -56,6 +58,7 @@ class EncoderShape(Shape):
     head_norm: bool = True
     head_transform: bool = False
     logit_bias: bool = True
+    mask_token: int | None = None
     narrow_norm: bool = False
     pool: Pool = "first"
     pool_activation: Activation = "tanh"
@@ -71,6 +74,8 @@ class EncoderShape(Shape):
             "give the number of token types",
         )
         self._check_convolution()
+        if self.mask_token is not None:
+            need_whole("mask_token", self.mask_token)
         need(
             not self.narrow_norm or self.table_width != self.width,
             "narrow_norm needs an embedding_width other than the width of the model",

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 import torch
 
 from ordinate.core.checks import need
+from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, Weight
 from ordinate.pretrained.bert_like import BertLike
@@ -64,7 +65,7 @@ class RobertaLike(BertLike):
             PaddingRow("padding_position.weight", (table,), token),
         ]
 
-    def config(self, shape: Shape) -> dict[str, Any]:
+    def embeddings_config(self, shape: EncoderShape) -> dict[str, Any]:
         must, remedy = f"a {self.model_type} has a padding token", f"give padding={PADDING}, which is usual"
         need(shape.padding is not None, must, f"got padding={shape.padding}", remedy)
-        return super().config(shape)
+        return super().embeddings_config(shape)

@@ -176,9 +176,12 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
     if shape.norm_eps is None:
         shape = replace(shape, norm_eps=_default_eps(shape, kind))
     config = family.write_config(shape)
-    names = [name for rule in family.all_rules(shape) for name in rule.theirs]
+    computed = family.computed(shape)
+    names = [*(name for rule in family.all_rules(shape) for name in rule.theirs), *computed]
     # reading the new config back must give the same shape: otherwise the model would silently load as another one
-    own, came = (_comparable(each, kind) for each in (shape, family.read_config(config, names)))
+    read = family.read_config(config, names)
+    read = family.refined(read, computed) if computed else read
+    own, came = (_comparable(each, kind) for each in (shape, read))
     need(
         own == came,
         f"the config.json of a {model_type} must be able to represent the model",

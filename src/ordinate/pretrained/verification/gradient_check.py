@@ -44,10 +44,10 @@ class GradientCheck(Check):
         self.differentiate(lambda: self.runner.theirs(model, self.inputs))
         tensors = model.state_dict(keep_vars=True)
         family, shape = self.runner.family, self.runner.shape
-        named = {theirs for rule in family.all_rules(shape) for theirs in rule.theirs}
-        used = {family.stored_name(theirs, tensors) for theirs in named}
-        # what no parameter here is read from keeps its numbers, which a family may check
-        gradients = {name: _gradient(x) if name in used else x.detach() for name, x in tensors.items()}
+        # a family may check what follows from the shape
+        kept = {family.stored_name(name, tensors) for name in family.computed(shape)}
+        kept |= {name for name, _ in model.named_buffers()}
+        gradients = {name: x.detach() if name in kept else _gradient(x) for name, x in tensors.items()}
         model.zero_grad(set_to_none=True)
         _need_finite(gradients)
         with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
