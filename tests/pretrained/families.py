@@ -275,6 +275,12 @@ ENCODERS = {
     "electra, Model": BERT | {"embedding_size": 32},
     "esm, ForMaskedLM": ESM | {"position_embedding_type": "rotary", "token_dropout": True},
     "esm, Model": ESM | {"emb_layer_norm_before": True},
+    "mpnet, ForMaskedLM": BERT,
+    "mpnet, Model": BERT | {"hidden_act": "relu"},
+    "roberta_prelayernorm, ForMaskedLM": BERT | {"pad_token_id": 1},
+    "roberta_prelayernorm, Model": BERT | {"pad_token_id": 1},
+    "nomic_bert, ForMaskedLM": BERT,
+    "nomic_bert, Model": BERT | {"head_dim": 6, "hidden_act": "gelu"},
     "modernbert, ForMaskedLM": MODERN,
     "modernbert, Model": MODERN
     | {
@@ -346,6 +352,9 @@ TEXT_HEADS = {
     "distilbert, text heads": DISTIL,
     "electra, text heads": BERT | {"embedding_size": 24},
     "esm, text heads": ESM | {"position_embedding_type": "rotary", "token_dropout": True},
+    "mpnet, text heads": BERT,
+    "roberta_prelayernorm, text heads": BERT,
+    "nomic_bert, text heads": BERT,
     "modernbert, text heads": MODERN | {"norm_bias": True, "classifier_bias": True},
     "modernbert, text heads of the mean": MODERN | {"classifier_pooling": "mean", "classifier_activation": "relu"},
     "deberta_v2, text heads": DEBERTA,

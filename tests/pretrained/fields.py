@@ -1224,6 +1224,31 @@ FIELDS = {
         },
         [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES],
     ),
+    "roberta_prelayernorm": (
+        BERT | {"pad_token_id": 1},
+        BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]},
+        ENCODER_HEADS,
+    ),
+    "mpnet": (
+        BERT,
+        {key: BERT_FIELDS[key] for key in BERT_FIELDS}
+        | {
+            "relative_attention_num_buckets": [OUT, 32, 40, 20],
+            "pad_token_id": [OUT, 0, 1, 2, 12],
+            "max_distance": [OUT, 16],
+        },
+        ENCODER_HEADS,
+    ),
+    "nomic_bert": (
+        BERT,
+        {key: BERT_FIELDS[key] for key in BERT_FIELDS}
+        | {
+            "head_dim": [OUT, None, 4, 8, 6],
+            "rope_theta": [OUT, 100.0],
+            **{key: values for key, values in ROPE.items() if key != "head_dim"},
+        },
+        [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES],
+    ),
     "roformer": (
         BERT,
         {key: BERT_FIELDS[key] for key in BERT_FIELDS if key not in ("position_embedding_type", "classifier_dropout")}
@@ -1473,6 +1498,7 @@ SHAPES = {
         "alibi",
         "alibi:rule=even",
         "learned+alibi",
+        "learned+t5:buckets=32,max_distance=128",
         "deberta:version.shared=true,buckets=none,max_distance=8",
         "learned+deberta:version.shared=true,buckets=6,max_distance=12,terms=c2p",
         "sinusoidal",

@@ -61,6 +61,10 @@ CASES = [
     ("esm", MASKED, {"position_embedding_type": "absolute", "emb_layer_norm_before": True}),
     ("esm", MASKED, {"tie_word_embeddings": False, "rope_theta": 100.0, "is_decoder": True}),
     ("esm", BASE, {"position_embedding_type": "relative_key"}),
+    *(("mpnet", head, {"hidden_act": "silu"}) for head in (MASKED, BASE, CLASSES, SPANS)),
+    ("mpnet", MASKED, {"tie_word_embeddings": False, "relative_attention_num_buckets": 40}),
+    *(("roberta_prelayernorm", head, {"hidden_act": "relu"}) for head in (MASKED, BASE, CLASSES)),
+    ("roberta_prelayernorm", "ForCausalLM", {"is_decoder": True, "tie_word_embeddings": False}),
     ("vit", BASE, {"pooler_act": "relu", "pooler_output_size": 5}),
     ("vit", IMAGES, {"pooler_act": "relu", "pooler_output_size": 5}),
     *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),
@@ -156,6 +160,20 @@ def test_the_rounded_rates_of_an_esm_are_recognised_and_written(kind, made, tmp_
         plain = Encoder(EncoderShape(**vars(model.shape) | {"scheme": "rope"})).eval()
         plain.load_state_dict(model.state_dict())
         assert (plain.logits(plain(far)) - expected).abs().max() > 2e-4
+
+
+@torch.no_grad()
+def test_an_mpnet_reads_the_first_buckets_of_its_table_and_counts_from_its_padding_token(made):
+    import transformers
+
+    folder = made("mpnet", MASKED, {"pad_token_id": 7}, relative_attention_num_buckets=40)
+    model, text = load(folder), torch.randint(3, 19, (1, 30), generator=torch.Generator().manual_seed(0))
+    other = transformers.MPNetForMaskedLM.from_pretrained(folder).eval()
+    assert (model.shape.padding, model.schemes[0].parts[1].table.shape) == (1, (32, 2))
+    torch.testing.assert_close(model.logits(model(text)), other(text).logits, atol=1e-5, rtol=1e-5)
+    few = made("mpnet", MASKED, relative_attention_num_buckets=20)
+    with pytest.raises(ValueError, match=r"relative_attention_num_buckets must be at least 32, .*; got 20"):
+        load(few)
 
 
 def test_other_rates_and_settings_of_an_esm_are_refused(made):

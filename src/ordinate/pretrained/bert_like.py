@@ -9,11 +9,14 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.models.block import NormPosition
 from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.shape import Shape
-from ordinate.models.text_head import READERS, EncoderHead
+from ordinate.models.feedforward import GATED, FeedForwardKind, Gate
+from ordinate.models.shape import BiasLocation, Shape
+from ordinate.models.text_head import READERS, EncoderHead, TextHead
 from ordinate.ops.activation import Activation
 from ordinate.pretrained._family import (
+    HF_ACTIVATIONS,
     Family,
+    StackedPair,
     StackedQKV,
     TensorRule,
     activation_kind,
@@ -36,7 +39,8 @@ class BertLike(Family):
 
     Must: `model_type`, `prefix`, `masked_lm_class`, `causal_lm_class`, `base_class`, `masked_transform`,
         `masked_norm`, and `masked_logits` or `masked_decoder`.
-    May: `keys`, `layer`, `projections`, `parts` and `final_norm` (other names), `norm_position`, `text_classifier`,
+    May: `keys`, `layer`, `projections`, `parts` and `final_norm` (other names), `norm_position`, `activations`,
+        `biases`, `text_heads`, `text_classifier`,
         `classifier_rules`, `masked_logit_rules`, `head_activation`, `pool_activation`, `named_heads`, `has_pooler`,
         `mixer` with `mixers`, `embeddings` with `embeddings_config` and `embedding_rules`, `position_rules`,
         `padding`.
@@ -72,15 +76,21 @@ class BertLike(Family):
     layer: ClassVar[str] = "encoder.layer"
     """Name of the list of layers, behind the prefix."""
     projections: ClassVar[Sequence[str]] = [f"attention.self.{part}" for part in ("query", "key", "value")]
-    """Names of the projections of queries, keys and values in a layer."""
-    parts: ClassVar[Mapping[str, str]] = {
+    """Names of the projections of queries, keys and values in a layer, or of one that has all three."""
+    text_heads: ClassVar[Sequence[TextHead]] = READERS
+    """Heads of texts that the family has."""
+    parts: ClassVar[Mapping[str, str | tuple[str, str]]] = {
         "mixer.out": "attention.output.dense",
         "mixer_norm": "attention.output.LayerNorm",
         "feedforward.widen": "intermediate.dense",
         "feedforward.narrow": "output.dense",
         "feedforward_norm": "output.LayerNorm",
     }
-    """Names of the other parts of a layer here, and theirs."""
+    """Names of the other parts of a layer here, and theirs; of gates two, in the order gate and values."""
+    activations: ClassVar[Mapping[str, FeedForwardKind]] = HF_ACTIVATIONS
+    """The feed-forward of each activation."""
+    biases: ClassVar[tuple[BiasLocation, ...]] = ("norm", "feedforward")
+    """Which parts beside attention have biases."""
     final_norm: ClassVar[str] = ""
     """Name of the norm after the last layer, behind the prefix; "": none."""
     norm_position: ClassVar[NormPosition] = "post"
@@ -113,7 +123,10 @@ class BertLike(Family):
         # the class for pre-training has a masked-LM head and one for the next sentence
         stem = self.base_class.removesuffix("Model")
         masked = (self.masked_lm_class, self.causal_lm_class, f"{stem}ForPreTraining")
-        return cast(dict[str, EncoderHead], {**dict.fromkeys(masked, "masked"), **head_classes(self.base_class)})
+        return cast(
+            dict[str, EncoderHead],
+            {**dict.fromkeys(masked, "masked"), **head_classes(self.base_class, self.text_heads)},
+        )
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head by the class that config.json names, and by the tensors."""
@@ -228,7 +241,7 @@ class BertLike(Family):
         ]
 
     def architecture(self, shape: Shape) -> str:
-        named = {head: name for name, head in head_classes(self.base_class).items()}
+        named = {head: name for name, head in head_classes(self.base_class, self.text_heads).items()}
         return (named | {"masked": self.masked_lm_class}).get(shape.head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
@@ -239,7 +252,7 @@ class BertLike(Family):
             "got is_decoder=False, which transformers does not run",
             "set is_decoder in config.json, or load another checkpoint",
         )
-        activation, padding = activation_kind(config, self.key("hidden_act")), self.padding(config)
+        kind, padding = activation_kind(config, self.key("hidden_act"), self.activations), self.padding(config)
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=config[self.key("hidden_size")],
@@ -250,13 +263,13 @@ class BertLike(Family):
             norm="layer",
             norm_eps=config["layer_norm_eps"],
             norm_position=self.norm_position,
-            feedforward=activation,
+            feedforward=kind,
             hidden=config[self.key("intermediate_size")],
-            bias=("norm", "feedforward"),
+            bias=self.biases,
             causal=causal,
             tie_embeddings=config["tie_word_embeddings"] or head != "masked",
             head=head,
-            head_activation=self.head_activation or cast(Activation, activation),
+            head_activation=self.head_activation or cast(Activation, GATED.get(cast(Gate, kind), kind)),
             pool_activation=self.pool_activation(config) if head == "classes" else "tanh",
             labels=head_labels(head, config),
             padding=padding,
@@ -282,7 +295,7 @@ class BertLike(Family):
             self.key("intermediate_size"): shape.hidden_width,
             "max_position_embeddings": shape.max_length + self.position_offset(padding),
             "layer_norm_eps": shape.norm_eps,
-            self.key("hidden_act"): activation_name(shape.feedforward),
+            self.key("hidden_act"): activation_name(shape.feedforward, self.activations),
             **({"is_decoder": top.causal} if "is_decoder" in self.defaults else {}),
             "tie_word_embeddings": top.tie_embeddings,
             **self.embeddings_config(top),
@@ -295,12 +308,17 @@ class BertLike(Family):
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here, top = f"{self.prefix}{self.layer}.{{}}", "blocks.{}", cast(EncoderShape, shape)
         projections = [f"{there}.{part}" for part in self.projections]
+        qkv = TensorRule if len(projections) == 1 else StackedQKV
+        biased = "variant.bias=true" in str(shape.mixer_spec)
         rules = [
             *self.embedding_rules(f"{self.prefix}embeddings", top),
-            *linear_rules(f"{here}.mixer.project", *projections, kind=StackedQKV, bias=True),
+            *linear_rules(f"{here}.mixer.project", *projections, kind=qkv, bias=biased),
         ]
         for ours, theirs in self.parts.items():
-            rules += linear_rules(f"{here}.{ours}", f"{there}.{theirs}", bias=True)
+            names = [f"{there}.{name}" for name in ((theirs,) if isinstance(theirs, str) else theirs)]
+            kind = TensorRule if len(names) == 1 else StackedPair
+            has_bias = biased if ours == "mixer.out" else ours.endswith("norm") or "feedforward" in self.biases
+            rules += linear_rules(f"{here}.{ours}", *names, kind=kind, bias=has_bias)
         if self.final_norm:
             rules += linear_rules("norm", f"{self.prefix}{self.final_norm}", bias=True)
         if top.head in READERS:

@@ -45,6 +45,9 @@ class RobertaLike(BertLike):
     # that of the head is not an option
     head_activation = "gelu"
 
+    position_table: ClassVar[str] = "schemes.0.table"
+    """Name of the position table here."""
+
     def padding(self, config: Mapping[str, Any]) -> int | None:
         token = config["pad_token_id"]
         need(
@@ -61,7 +64,7 @@ class RobertaLike(BertLike):
     def position_rules(self, table: str, padding: int | None) -> Sequence[TensorRule]:
         token = cast(int, padding)
         return [
-            CountedRows("schemes.0.table", (table,), token),
+            CountedRows(self.position_table, (table,), token),
             PaddingRow("padding_position.weight", (table,), token),
         ]
 

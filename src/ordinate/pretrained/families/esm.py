@@ -11,6 +11,7 @@ from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
+from ordinate.models.text_head import CLASSIFIERS
 from ordinate.pretrained._family import TensorRule, linear_rules, need_usual
 from ordinate.pretrained.roberta_like import RobertaLike
 from ordinate.schemes.rope import Rope
@@ -39,6 +40,7 @@ class Esm(RobertaLike):
     masked_lm_class = "EsmForMaskedLM"
     causal_lm_class = ""
     base_class = "EsmModel"
+    text_heads = CLASSIFIERS
     norm_position = "pre"
     final_norm = "encoder.emb_layer_norm_after"
     parts: ClassVar[Mapping[str, str]] = {
