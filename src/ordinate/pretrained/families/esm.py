@@ -125,6 +125,9 @@ class Esm(RobertaLike):
         fits = learned or shape.scheme_spec == "none" or rope is not None
         must = f"an {self.model_type} must have scheme learned, none or rope on whole heads"
         need(fits, must, f"got {shape.scheme_spec}", "use save_pretrained instead")
+        came, usual = f"got head_width={shape.head_width}", shape.head_width in (None, shape.width // shape.heads)
+        must = f"the heads of an {self.model_type} together are as wide as the model"
+        need(usual, must, came, "use save_pretrained instead")
         padding = {} if learned else {"pad_token_id": min(PADDING, shape.vocabulary - 1)}
         return {
             **(super().embeddings_config(shape) if learned else padding),
