@@ -398,6 +398,7 @@ MARIAN = SEQUENCES | {
     "scale_embedding": True,
     "forced_eos_token_id": None,
 }
+BART = MARIAN | {"decoder_start_token_id": 2, "pad_token_id": 1, "eos_token_id": 2}
 ENCODER_DECODERS = {
     "t5": T5,
     # of version 1.1: gates, and a head of its own
@@ -405,6 +406,9 @@ ENCODER_DECODERS = {
     "mt5": T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 6},
     "umt5": T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 6},
     "marian": MARIAN,
+    "bart": BART,
+    "mbart": BART | {"scale_embedding": False},
+    "pegasus": MARIAN | {"activation_function": "relu"},
     "marian, separate embeddings": MARIAN
     | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "activation_function": "relu"},
 }

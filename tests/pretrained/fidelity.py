@@ -237,6 +237,7 @@ def here(family, seed, bases, folder):
             "GPT2LMHeadModel": LM,
             "OpenAIGPTLMHeadModel": LM,
             "MarianMTModel": PAIRS,
+            **dict.fromkeys((f"{stem}ForConditionalGeneration" for stem in ("Bart", "MBart", "Pegasus")), PAIRS),
             "T5ForConditionalGeneration": PAIRS,
             "MT5ForConditionalGeneration": PAIRS,
             "UMT5ForConditionalGeneration": PAIRS,

@@ -361,6 +361,51 @@ HYBRID_FIELDS = CUT_ROPE | {
     "linear_conv_kernel_dim": [OUT, 1, 2, 5],
 }
 # family: (sizes, fields and their values, heads of transformers)
+MARIAN = (
+    {"vocab_size": WORDS, "d_model": 16, "max_position_embeddings": 32, "pad_token_id": 18, "eos_token_id": 0}
+    | {"decoder_start_token_id": 18, "forced_eos_token_id": None}
+    | {
+        f"{side}_{name}": size
+        for side in ("encoder", "decoder")
+        for name, size in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 12))
+    }
+)
+MARIAN_FIELDS = {
+    "decoder_vocab_size": [OUT, None, WORDS, 25],
+    **{f"{side}_attention_heads": [1, 2, 4] for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": [8, 12] for side in ("encoder", "decoder")},
+    "decoder_start_token_id": [0, 40],
+    "pad_token_id": [None, 0, -1],
+    "eos_token_id": [OUT, None, 0, 1, 40, [1, 2]],
+    "encoder_layers": [1, 3],
+    "decoder_layers": [1, 3],
+    "encoder_layerdrop": [0.0],
+    "decoder_layerdrop": [0.0],
+    "activation_function": [OUT, *ACTIVATIONS],
+    "dropout": DROPOUT,
+    "attention_dropout": DROPOUT,
+    "activation_dropout": DROPOUT,
+    "init_std": [0.02],
+    "bos_token_id": [OUT, None],
+    "scale_embedding": [OUT, True, False],
+    "share_encoder_decoder_embeddings": [OUT, True, False],
+    "tie_word_embeddings": TIED,
+    "static_position_embeddings": [OUT, True],
+    "normalize_before": [OUT, True, False],
+    "is_decoder": [OUT, True, False],
+    "is_encoder_decoder": [OUT, True, False],
+    "bad_words_ids": [OUT, [[18]]],
+    "num_beams": [OUT, 4],
+}
+BART_FIELDS = {key: MARIAN_FIELDS[key] for key in MARIAN_FIELDS if not key.startswith("share_")} | {
+    "decoder_vocab_size": [OUT, 25],
+    "classifier_dropout": [0.1],
+    "forced_eos_token_id": [OUT, None, 2],
+    "add_final_layer_norm": [OUT, True],
+    "normalize_embedding": [OUT, False],
+    "extra_pos_embeddings": [OUT, 2],
+    **LABELS,
+}
 FIELDS = {
     "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, DECODER_HEADS),
     "seed_oss": (
@@ -1337,43 +1382,8 @@ FIELDS = {
     "dinov2_with_registers": (VISION, DINO_FIELDS | {"num_register_tokens": [OUT, 0, 1, 2]}, [CLASSES, BASE]),
     **dict.fromkeys(("t5", "mt5", "umt5"), (T5_SIZES, T5_FIELDS, [PAIRS])),
     **dict.fromkeys(("t5_encoder", "mt5_encoder", "umt5_encoder"), (T5_SIZES, T5_FIELDS, [TEXTS])),
-    "marian": (
-        {"vocab_size": WORDS, "d_model": 16, "max_position_embeddings": 32, "pad_token_id": 18, "eos_token_id": 0}
-        | {"decoder_start_token_id": 18, "forced_eos_token_id": None}
-        | {
-            f"{side}_{name}": size
-            for side in ("encoder", "decoder")
-            for name, size in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 12))
-        },
-        {
-            "decoder_vocab_size": [OUT, None, WORDS, 25],
-            **{f"{side}_attention_heads": [1, 2, 4] for side in ("encoder", "decoder")},
-            **{f"{side}_ffn_dim": [8, 12] for side in ("encoder", "decoder")},
-            "decoder_start_token_id": [0, 40],
-            "pad_token_id": [None, 0, -1],
-            "eos_token_id": [OUT, None, 0, 1, 40, [1, 2]],
-            "encoder_layers": [1, 3],
-            "decoder_layers": [1, 3],
-            "encoder_layerdrop": [0.0],
-            "decoder_layerdrop": [0.0],
-            "activation_function": [OUT, *ACTIVATIONS],
-            "dropout": DROPOUT,
-            "attention_dropout": DROPOUT,
-            "activation_dropout": DROPOUT,
-            "init_std": [0.02],
-            "bos_token_id": [OUT, None],
-            "scale_embedding": [OUT, True, False],
-            "share_encoder_decoder_embeddings": [OUT, True, False],
-            "tie_word_embeddings": TIED,
-            "static_position_embeddings": [OUT, True],
-            "normalize_before": [OUT, True, False],
-            "is_decoder": [OUT, True, False],
-            "is_encoder_decoder": [OUT, True, False],
-            "bad_words_ids": [OUT, [[18]]],
-            "num_beams": [OUT, 4],
-        },
-        [PAIRS],
-    ),
+    "marian": (MARIAN, MARIAN_FIELDS, [PAIRS]),
+    **dict.fromkeys(("bart", "mbart", "pegasus"), (MARIAN, BART_FIELDS, [PAIRS])),
 }
 
 LATENT_MIXERS = [

@@ -50,7 +50,7 @@ BIASED = ("gptj", "codegen", "phi")
 # transformers refuses the others
 UNTIED = ("dbrx",)
 ONE_WINDOW = ("mistral", "ministral3", "mixtral", "phimoe", "qwen3_moe", "phi3", "starcoder2")
-PAIRS = ("t5", "mt5", "umt5", "marian")
+PAIRS = ("t5", "mt5", "umt5", "marian", "bart", "mbart", "pegasus")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
 HEADS = ("lm_head.weight", "embed_out.weight", "output_projection.weight")
