@@ -98,6 +98,31 @@ def test_the_transform_of_a_head_may_go_without_a_norm():
 
 
 @torch.no_grad()
+def test_the_logits_of_masked_tokens_may_go_without_a_transform():
+    model, text = build(masked_transform=False, tie_embeddings=False, logit_bias=False), ids(2, 5)
+    x = model(text)
+    assert torch.allclose(model.logits(x), x @ model.masked.decoder.weight.T, atol=1e-12)
+    assert [name for name, _ in model.masked.named_parameters()] == ["decoder.weight"]
+
+
+@torch.no_grad()
+def test_a_late_mean_is_that_of_the_vectors_of_the_pooler():
+    model, text = build(head="classes", labels=("eel", "newt"), pool="late", pool_activation="gelu"), ids(2, 5)
+    real, pooler = torch.arange(5) < torch.tensor([[5], [3]]), model.pooler
+    where = Geometry.padded(real, causal=False)
+    x = torch.nn.functional.gelu(model(text, where) @ pooler.weight.T + pooler.bias)
+    pooled = torch.stack([x[row, real[row]].mean(0) for row in range(2)])
+    assert torch.allclose(model.class_logits(text, where), model.classes(pooled), atol=1e-12)
+    # a mutant: the mean before the pooler
+    early = model.classes(
+        torch.nn.functional.gelu(
+            pooler(torch.stack([model(text, where)[row, real[row]].mean(0) for row in range(2)]))
+        )
+    )
+    assert (model.class_logits(text, where) - early).abs().max() > 1e-3
+
+
+@torch.no_grad()
 def test_the_masked_head_of_narrow_embeddings_ends_at_their_width():
     model = build(embedding_width=6, scheme="none")
     x = model(ids(1, 4))
@@ -255,6 +280,18 @@ def test_what_is_saved_comes_back(choices, tmp_path):
         ),
         ({"bias": ("norm", "head"), "tie_embeddings": False}, "the head bias is set by logit_bias; got bias='head'"),
         ({"convolution_activation": "tan"}, "no convolution_activation is named 'tan'; .*did you mean 'tanh'"),
+        (
+            {"masked_transform": False, "head": "none"},
+            "masked_transform=False needs head='masked' and token embeddings",
+        ),
+        (
+            {"masked_transform": False, "head_bias": False},
+            "head_norm and head_bias have an effect only with masked_tr",
+        ),
+        (
+            {"pool": "late", "head": "classes", "labels": ("eel",), "head_transform": True},
+            "pool='late' is an option of the pooler; got head_transform=True; leave one",
+        ),
         ({"narrow_norm": True}, "narrow_norm needs an embedding_width other than .*; got embedding_width=None"),
         (
             {"narrow_norm": True, "embedding_width": 16},

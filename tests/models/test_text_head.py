@@ -130,7 +130,7 @@ def test_models_are_written_and_read(name, tmp_path):
         (Shape, {"head": "spans"}, "head='spans' needs tie_embeddings=False; got tie_embeddings=True.*; give tie_"),
         (Shape, {"padding": 3}, "padding is a token from 0 to 10 that .* leaves out; got padding=3 with head='next"),
         (EncoderShape, {"pool": "mean"}, "pool has an effect only with head='pooler' or head='classes'; got pool="),
-        (EncoderShape, {"pool": "last"}, "no pool is named 'last'; there are: first, mean"),
+        (EncoderShape, {"pool": "last"}, "no pool is named 'last'; there are: first, late, mean"),
         (EncoderShape, {"head_transform": True}, "head_transform is an option of the heads classes, token_classes, "),
     ],
 )

@@ -279,8 +279,10 @@ ENCODERS = {
     "mpnet, Model": BERT | {"hidden_act": "relu"},
     "roberta_prelayernorm, ForMaskedLM": BERT | {"pad_token_id": 1},
     "roberta_prelayernorm, Model": BERT | {"pad_token_id": 1},
-    "nomic_bert, ForMaskedLM": BERT,
-    "nomic_bert, Model": BERT | {"head_dim": 6, "hidden_act": "gelu"},
+    "nomic_bert, ForMaskedLM": BERT | {"pad_token_id": 0},
+    "nomic_bert, Model": BERT | {"pad_token_id": 0, "head_dim": 6, "hidden_act": "gelu"},
+    "eurobert, ForMaskedLM": LLAMA | {"mlp_bias": True},
+    "eurobert, Model": LLAMA | {"head_dim": 6, "attention_bias": True, "hidden_act": "gelu"},
     "modernbert, ForMaskedLM": MODERN,
     "modernbert, Model": MODERN
     | {
@@ -354,7 +356,9 @@ TEXT_HEADS = {
     "esm, text heads": ESM | {"position_embedding_type": "rotary", "token_dropout": True},
     "mpnet, text heads": BERT,
     "roberta_prelayernorm, text heads": BERT,
-    "nomic_bert, text heads": BERT,
+    "nomic_bert, text heads": BERT | {"pad_token_id": 0},
+    "eurobert, text heads": LLAMA,
+    "eurobert, text heads of the mean": LLAMA | {"classifier_pooling": "mean"},
     "modernbert, text heads": MODERN | {"norm_bias": True, "classifier_bias": True},
     "modernbert, text heads of the mean": MODERN | {"classifier_pooling": "mean", "classifier_activation": "relu"},
     "deberta_v2, text heads": DEBERTA,

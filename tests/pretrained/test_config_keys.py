@@ -30,6 +30,7 @@ ENCODERS = (
     "roformer",
     "distilbert",
     "electra",
+    "eurobert",
     "nomic_bert",
     "mpnet",
     "roberta_prelayernorm",

@@ -14,8 +14,9 @@ from ordinate.models._translate import translate
 from ordinate.models.beam import beam_search
 from ordinate.models.encoder_decoder import EncoderDecoder, EncoderDecoderShape
 from ordinate.pretrained import verify
+from ordinate.pretrained.bart_like import LearnedBartLike
 from ordinate.pretrained.verification.theirs import with_cache
-from ordinate.pretrained.weights import load, save
+from ordinate.pretrained.weights import family_of, load, save
 
 pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
@@ -96,7 +97,13 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     save(model, tmp_path, name.split(",")[0])
     written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
     assert written.keys() == first.keys()
-    assert all(written[key].equal(first[key]) for key in first)
+    for key in first:
+        # the rows of the tables of BART that no token takes are not kept
+        counted = isinstance(family_of(name.split(",")[0]), LearnedBartLike) and key.endswith(
+            "embed_positions.weight"
+        )
+        rows = slice(2 if counted else 0, None)
+        assert written[key][rows].equal(first[key][rows])
     assert load(tmp_path).shape == model.shape
     other = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
     near(expected(other), expected(theirs(name)), 0)

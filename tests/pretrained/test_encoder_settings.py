@@ -68,6 +68,12 @@ CASES = [
     *(("nomic_bert", head, {"hidden_act": "gelu", "head_dim": 6}) for head in (MASKED, BASE, CLASSES, TOKENS)),
     ("nomic_bert", MASKED, {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 100.0}}),
     ("nomic_bert", MASKED, {"tie_word_embeddings": False}),
+    *(
+        ("eurobert", head, {"attention_bias": True, "mlp_bias": True, "head_dim": 6})
+        for head in (MASKED, BASE, TOKENS)
+    ),
+    *(("eurobert", CLASSES, {"classifier_pooling": pool}) for pool in ("bos", "mean", "late")),
+    *(("eurobert", MASKED, {"tie_word_embeddings": True, "mlp_bias": biased}) for biased in (True, False)),
     ("vit", BASE, {"pooler_act": "relu", "pooler_output_size": 5}),
     ("vit", IMAGES, {"pooler_act": "relu", "pooler_output_size": 5}),
     *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),

@@ -33,16 +33,17 @@ from ordinate.schemes._scheme import Placed
 
 
 class HeadTransform(nn.Module):
-    """Transform of hidden states before the logits: norm(f(W x + b)), or f(W x + b) if the shape says so.
+    """Transform of hidden states before the logits: norm(f(W x + b)); f(W x + b), or x itself if the shape says so.
 
     Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
     """
 
     def __init__(self, shape: EncoderShape, columns: int) -> None:
         super().__init__()
-        self.transform = nn.Linear(shape.width, columns, bias=shape.head_bias)
-        self.activation = ACTIVATIONS[shape.head_activation]
-        self.norm = shape.make_norm(columns) if shape.head_norm else nn.Identity()
+        there = shape.masked_transform
+        self.transform = nn.Linear(shape.width, columns, bias=shape.head_bias) if there else nn.Identity()
+        self.activation = ACTIVATIONS[shape.head_activation if there else "linear"]
+        self.norm = shape.make_norm(columns) if there and shape.head_norm else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n columns"]:
         """Transform vectors of tokens or of sequences."""
@@ -155,12 +156,16 @@ class Encoder(Backbone, SavedModel):
     def pool(self, x: Tokens, where: Geometry | None = None) -> Float[Tensor, "b width"]:
         """Pooled vector of each sequence: f(W p(x) + b), p as `pool` of the shape says, f as `pool_activation`.
 
+        With `pool='late'` it is the mean of f(W x + b).
+
         Args:
             x: hidden states of `forward`.
-            where: their geometry, for `pool='mean'`; None: no padding.
+            where: their geometry, for `pool='mean'` and `pool='late'`; None: no padding.
         """
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
-        return self.pool_activation(cast(nn.Linear, self.pooler)(self._pooled(x, where)))
+        late = cast(EncoderShape, self.shape).pool == "late"
+        made = self.pool_activation(cast(nn.Linear, self.pooler)(x if late else self._pooled(x, where)))
+        return mean_pool(made, text_mask(where)) if late else made
 
     def class_logits(
         self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None

@@ -37,7 +37,10 @@ class EncoderShape(Shape):
             dropout of ESM), see `with_token_dropout`; None: none.
         narrow_norm: whether token embeddings of `embedding_width` columns are normalised, with position embeddings,
             before they are taken to the width of the model, by a map with a bias (ELECTRA, the original RoFormer).
-        pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
+        masked_transform: whether the logits of masked tokens are those of transformed hidden states; otherwise those
+            of hidden states themselves (EuroBERT).
+        pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`; or the
+            mean of what the pooler makes of each token (`late`).
         pool_activation: activation function of the pooler; kept likewise where there is none.
         padding: token that positions do not count where it stands in a text, and that has a vector of its own in
             place of a position embedding (RoBERTa); None: positions are those of the geometry, from which masks come
@@ -59,6 +62,7 @@ class EncoderShape(Shape):
     head_transform: bool = False
     logit_bias: bool = True
     mask_token: int | None = None
+    masked_transform: bool = True
     narrow_norm: bool = False
     pool: Pool = "first"
     pool_activation: Activation = "tanh"
@@ -127,6 +131,24 @@ class EncoderShape(Shape):
             f"head_transform is an option of the heads {', '.join(READERS)}",
             f"got head={self.head!r}",
             "leave it out",
+        )
+        need(
+            self.pool != "late" or not self.head_transform,
+            "pool='late' is an option of the pooler",
+            "got head_transform=True",
+            "leave one of them out",
+        )
+        need(
+            self.masked_transform or (self.head == "masked" and self.table_width == self.width),
+            "masked_transform=False needs head='masked' and token embeddings as wide as the model",
+            f"got head={self.head!r} and embedding_width={self.embedding_width}",
+            "leave it out",
+        )
+        need(
+            self.masked_transform or (self.head_norm and self.head_bias),
+            "head_norm and head_bias have an effect only with masked_transform",
+            f"got {self.head_norm} and {self.head_bias}",
+            "leave them out",
         )
         need(
             self.head_norm or self.head_transform or self.head == "masked",

@@ -23,7 +23,7 @@ READERS: tuple[TextHead, ...] = (*CLASSIFIERS, "spans")
 """Heads with logits of a few classes in place of a vocabulary."""
 # the first and the last token of an answer
 SPAN_ENDS = 2
-Pool = Literal["first", "mean"]
+Pool = Literal["first", "mean", "late"]
 POOLS: tuple[Pool, ...] = get_args(Pool)
 
 

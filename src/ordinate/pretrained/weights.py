@@ -215,7 +215,7 @@ def _written(family: Family, shape: Shape, state: Mapping[str, Tensor]) -> dict[
         for name, part in zip(rule.theirs, parts, strict=True):
             # two Ordinate tensors may share one checkpoint tensor, each contributing 0 in the other's rows
             tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
-    return tensors | family.computed(shape)
+    return {**tensors, **family.computed(shape)}
 
 
 def _default_eps(shape: Shape, kind: torch.dtype) -> float:

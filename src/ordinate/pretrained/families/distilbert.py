@@ -26,7 +26,7 @@ class Distilbert(BertLike):
     text_classifier = ("pre_classifier", "classifier")
     layer = "transformer.layer"
     projections = ("attention.q_lin", "attention.k_lin", "attention.v_lin")
-    parts: ClassVar[Mapping[str, str]] = {
+    parts: ClassVar[Mapping[str, str | tuple[str, str]]] = {
         "mixer.out": "attention.out_lin",
         "mixer_norm": "sa_layer_norm",
         "feedforward.widen": "ffn.lin1",

@@ -43,7 +43,7 @@ class Esm(RobertaLike):
     text_heads = CLASSIFIERS
     norm_position = "pre"
     final_norm = "encoder.emb_layer_norm_after"
-    parts: ClassVar[Mapping[str, str]] = {
+    parts: ClassVar[Mapping[str, str | tuple[str, str]]] = {
         **RobertaLike.parts,
         "mixer_norm": "attention.LayerNorm",
         "feedforward_norm": "LayerNorm",

@@ -172,6 +172,8 @@ class Modernbert(Family):
 
     def _head_config(self, shape: EncoderShape) -> dict[str, Any]:
         """Return the config.json keys of a head."""
+        pools = {ours: theirs for theirs, ours in POOLS.items()}
+        need_known("pool of a modernbert", shape.pool, pools)
         if shape.head not in ("masked", *READERS):
             return {}
         return {
@@ -179,7 +181,7 @@ class Modernbert(Family):
             "classifier_bias": shape.head_bias,
             "decoder_bias": shape.logit_bias,
             "tie_word_embeddings": shape.tie_embeddings,
-            "classifier_pooling": next(name for name, pool in POOLS.items() if pool == shape.pool),
+            "classifier_pooling": pools[shape.pool],
             **head_settings(shape),
         }
 

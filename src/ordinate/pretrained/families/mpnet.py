@@ -51,7 +51,7 @@ class Mpnet(RobertaLike):
     base_class = "MPNetModel"
     projections = ("attention.attn.q", "attention.attn.k", "attention.attn.v")
     position_table = "schemes.0.parts.0.table"
-    parts: ClassVar[Mapping[str, str]] = {
+    parts: ClassVar[Mapping[str, str | tuple[str, str]]] = {
         **RobertaLike.parts,
         "mixer.out": "attention.attn.o",
         "mixer_norm": "attention.LayerNorm",

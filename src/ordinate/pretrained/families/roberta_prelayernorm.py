@@ -19,7 +19,7 @@ class RobertaPrelayernorm(RobertaLike):
     base_class = "RobertaPreLayerNormModel"
     norm_position = "pre"
     final_norm = "LayerNorm"
-    parts: ClassVar[Mapping[str, str]] = {
+    parts: ClassVar[Mapping[str, str | tuple[str, str]]] = {
         **RobertaLike.parts,
         "mixer_norm": "attention.LayerNorm",
         "feedforward_norm": "intermediate.LayerNorm",

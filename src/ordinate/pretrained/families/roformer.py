@@ -73,4 +73,6 @@ class Roformer(NarrowBertLike):
         return {f"{self.prefix}{TABLE}": sinusoid_table(shape.max_length, shape.width // shape.heads).float()}
 
     def embeddings_config(self, shape: EncoderShape) -> dict[str, Any]:
+        padding, must = shape.padding, f"a {self.model_type} counts all tokens"
+        need(padding is None, must, f"got padding={padding}", "use save_pretrained instead")
         return {**super().embeddings_config(shape), "rotary_value": shape.mixer_spec == ROTATING}
