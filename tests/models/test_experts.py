@@ -230,6 +230,21 @@ def test_tangents_and_maps_are_those_of_the_output(name):
     assert experts.to("meta")(x.to("meta")).shape == x.shape
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("name", ["gpt-oss", "DeepSeek-V3"])
+def test_gradients_of_each_text_are_those_of_the_texts_one_by_one(name):
+    experts, x = made(name), drawn(3, 5, WIDTH)
+    learned = dict(experts.named_parameters())
+
+    def loss(learned, x):
+        return torch.func.functional_call(experts, learned, (x[None],)).square().sum()
+
+    together = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(learned, x)
+    alone = [torch.func.grad(loss)(learned, one) for one in x]
+    for key, found in together.items():
+        torch.testing.assert_close(found, torch.stack([one[key] for one in alone]), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["gpt-oss", "Qwen2-MoE"])
 def test_16_bits_are_as_close_as_the_loop(name):
     experts, x = made(name).bfloat16(), drawn(2, 9, WIDTH).bfloat16()

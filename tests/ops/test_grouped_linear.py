@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch.func import jvp
+from torch.func import grad, hessian, jvp, vmap
 
 from ordinate.ops import grouped_linear as module
 from ordinate.ops.grouped_linear import grouped_linear
@@ -87,3 +87,41 @@ def test_a_decoding_step_reads_the_matrices_of_its_rows_only(monkeypatch):
         out = grouped_linear(x, weight, bias, groups)
     assert read == [weight[0].data_ptr(), weight[2].data_ptr()]
     torch.testing.assert_close(out, plain(x, weight, bias, groups))
+
+
+def value(product):
+    return lambda weight, x, groups: product(x, weight, None, groups).square().sum().sin()
+
+
+def squares_of_gradients(f):
+    return lambda *given: sum(x.square().sum() for x in grad(f, argnums=(0, 1))(*given))
+
+
+def mapped(f, of_weights=None):
+    return vmap(f, in_dims=(of_weights, 0, 0))
+
+
+TRANSFORMS = {
+    "gradients of each": lambda f: lambda w, x, groups: mapped(grad(f, argnums=(0, 1)))(w, x, groups),
+    "gradient of all": lambda f: lambda w, x, groups: grad(lambda w: mapped(f)(w, x, groups).sum())(w),
+    "second gradients": lambda f: mapped(grad(squares_of_gradients(f), argnums=(0, 1))),
+    "weights of each": lambda f: lambda w, x, groups: mapped(grad(f, argnums=(0, 1)), 0)(
+        torch.stack([w, -w, 2 * w]), x, groups
+    ),
+    "weights only": lambda f: lambda w, x, groups: vmap(grad(f), in_dims=(0, None, None))(
+        torch.stack([w, 2 * w]), x[0], groups[0]
+    ),
+    "hessian": lambda f: lambda w, x, groups: hessian(lambda w: f(w, x[0, :3], groups[0, :3]))(w),
+    "forward mode": lambda f: lambda w, x, groups: jvp(
+        lambda w, x: mapped(f)(w, x, groups), (w, x), (w.sin(), x.sin())
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_it_can_be_mapped_and_differentiated_in_any_order(name):
+    torch.manual_seed(0)
+    groups = torch.tensor([[0, 0, 1, 3, 3], [1, 1, 1, 1, 1], [0, 2, 2, 3, 3]])
+    given = 0.3 * torch.randn(4, 2, 3).double(), torch.randn(3, 5, 3).double(), groups
+    found, exact = (TRANSFORMS[name](value(product))(*given) for product in (grouped_linear, plain))
+    torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)

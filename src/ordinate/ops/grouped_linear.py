@@ -42,8 +42,10 @@ def grouped_linear(
         bias: a bias for each group; None: none.
         groups: the group of each row, in ascending order.
     """
-    if torch.compiler.is_compiling() or _lacks_values(x):
-        out = _product(x, weight, groups)
+    traced = torch.compiler.is_compiling()
+    if traced or any(_lacks_values(y) for y in (x, weight, groups)):
+        mapped = not traced and any(torch._C._functorch.is_functorch_wrapped_tensor(y) for y in (x, weight, groups))
+        out = (_MappedProduct.apply if mapped else _product)(x, weight, groups)
         return out if bias is None else out + bias.to(out.dtype)[groups]
     learns = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, weight, bias))
     if 0 < len(x) <= min(SINGLE_ROWS, len(weight)) and not learns and groups.is_cpu:
@@ -79,7 +81,9 @@ def _few(x: Rows, weight: Tensor) -> bool:
 
 def _lacks_values(x: Tensor) -> bool:
     # those that torch.func only differentiates have theirs
-    return not has_values(x) and not torch._C._functorch.is_gradtrackingtensor(x)
+    while torch._C._functorch.is_gradtrackingtensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return not has_values(x)
 
 
 def _counts(groups: Groups, count: int) -> list[int]:
@@ -139,3 +143,84 @@ def _outer_product_gradients(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, N
 
 _product.register_autograd(_product_gradients, setup_context=_save_product)
 _outer_product.register_autograd(_outer_product_gradients, setup_context=_save_outer_product)
+
+
+
+class _MappedProduct(torch.autograd.Function):
+    """`_product` inside transforms of torch.func that map over inputs, which an operator's gradients cannot serve."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, groups: Tensor) -> Tensor:
+        return _product(x, weight, groups)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> tuple[Tensor, Tensor, None]:
+        x, weight, groups = ctx.saved_tensors
+        own = _MappedProduct.apply(slopes[0], weight.mT, groups)
+        return own, _MappedOuterProduct.apply(slopes[0], x, groups, weight.shape[0]), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        x, weight, groups = ctx.saved_tensors
+        return _MappedProduct.apply(tangents[0], weight, groups) + _MappedProduct.apply(x, tangents[1], groups)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Tensor) -> tuple[Tensor, int]:
+        weight, size = given[1], info.batch_size
+        if in_dims[1] is None:
+            # the rows of all inputs are sorted by group together
+            x, groups = (_batched(given[place], in_dims[place], size) for place in (0, 2))
+            together, order = groups.flatten().sort(stable=True)
+            out = _MappedProduct.apply(x.flatten(0, 1)[order], weight, together)[order.argsort()]
+        else:
+            x, weight, groups = (_batched(y, dim, size) for y, dim in zip(given, in_dims, strict=True))
+            out = _MappedProduct.apply(x.flatten(0, 1), weight.flatten(0, 1), _apart(groups, weight.shape[1]))
+        return out.unflatten(0, x.shape[:2]), 0
+
+
+class _MappedOuterProduct(torch.autograd.Function):
+    """`_outer_product`, likewise."""
+
+    @staticmethod
+    def forward(y: Tensor, x: Tensor, groups: Tensor, count: int) -> Tensor:
+        return _outer_product(y, x, groups, count)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:3])
+        ctx.save_for_forward(*inputs[:3])
+        ctx.count = inputs[3]
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> tuple[Tensor, Tensor, None, None]:
+        y, x, groups = ctx.saved_tensors
+        own = _MappedProduct.apply(x, slopes[0], groups)
+        return own, _MappedProduct.apply(y, slopes[0].mT, groups), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        y, x, groups = ctx.saved_tensors
+        own = _MappedOuterProduct.apply(tangents[0], x, groups, ctx.count)
+        return own + _MappedOuterProduct.apply(y, tangents[1], groups, ctx.count)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[Tensor, int]:
+        count, size = given[3], info.batch_size
+        y, x, groups = (_batched(one, dim, size) for one, dim in zip(given[:3], in_dims[:3], strict=True))
+        out = _MappedOuterProduct.apply(y.flatten(0, 1), x.flatten(0, 1), _apart(groups, count), size * count)
+        return out.unflatten(0, (size, count)), 0
+
+
+def _batched(x: Tensor, dim: int | None, size: int) -> Tensor:
+    """The tensor with the mapped axis first; one that is not mapped is the same for all."""
+    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+
+def _apart(groups: Tensor, count: int) -> Tensor:
+    """Groups of the rows of one input after another, each input with `count` groups of its own."""
+    return (groups + count * torch.arange(len(groups), device=groups.device)[:, None]).flatten()
