@@ -60,3 +60,53 @@ def test_saved_and_read_again_it_is_the_same(model, tmp_path):
     again = Decoder.from_pretrained(tmp_path).eval()
     assert again.shape == model.shape
     assert torch.equal(again(IDS), model(IDS))
+
+
+@torch.no_grad()
+def test_norms_of_each_layer_are_placed_by_its_norm_position(tmp_path):
+    torch.manual_seed(0)
+    positions = ("pre", "res_post", "peri", "post")
+    model = Decoder(Shape(29, 16, 4, 2, norm="layer", scheme="none", norm_position=positions)).double().eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data.normal_()
+    x, at = model.tokens(IDS), model.schemes[0].at(Geometry.causal(11))
+    first, second, third, fourth = model.blocks
+    x = x + first.mixer(first.mixer_norm(x), at)[0]
+    x = x + first.feedforward(first.feedforward_norm(x))
+    x = x + second.mixer_out_norm(second.mixer(x, at)[0])
+    x = x + second.feedforward_out_norm(second.feedforward(x))
+    x = x + third.mixer_out_norm(third.mixer(third.mixer_norm(x), at)[0])
+    x = x + third.feedforward_out_norm(third.feedforward(third.feedforward_norm(x)))
+    x = fourth.mixer_norm(x + fourth.mixer(x, at)[0])
+    x = fourth.feedforward_norm(x + fourth.feedforward(x))
+    # post-norm layers end with a norm already
+    torch.testing.assert_close(model(IDS), x @ model.tokens.weight.T, rtol=1e-11, atol=1e-11)
+    model = model.float()
+    model.save_pretrained(tmp_path)
+    assert Decoder.from_pretrained(tmp_path).shape.norm_position == positions
+
+
+def test_norm_positions_that_are_all_the_same_are_one():
+    assert Shape(29, layers=2, norm_position=("pre", "pre")).norm_position == "pre"
+    assert Shape(29, layers=4, norm_position=("pre", "post")).layer_norm_positions == ["pre", "post"] * 2
+    assert Shape(29, layers=4, norm_position=("pre", "post")).with_defaults().norm_position == ("pre", "post") * 2
+
+
+@pytest.mark.parametrize(
+    ("choices", "match"),
+    [
+        ({"norm_position": ("pre", "post", "pre")}, "the number of norm positions must divide the number of layers"),
+        ({"norm_position": ()}, "the number of norm positions must divide the number of layers; got 0 for 4"),
+        ({"norm_position": ("pre", "prae")}, "no norm_position is named 'prae'.*did you mean 'pre'"),
+        ({"norm_position": ("pre", "post"), "first_norm": False}, "first_norm=False needs pre-norm layers"),
+        ({"norm_position": ("pre", "peri"), "blocks": "reversible"}, "reversible blocks need pre-norm layers"),
+        (
+            {"norm_position": ("pre", "parallel"), "feedforward": "none", "bias": ()},
+            "need a feedforward; got norm_position='parallel' and 'pre'",
+        ),
+    ],
+)
+def test_norm_positions_that_do_not_fit_are_refused(choices, match, untyped):
+    with pytest.raises(ValueError, match=match):
+        Shape(29, layers=4, **choices)

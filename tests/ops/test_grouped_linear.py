@@ -105,15 +105,15 @@ TRANSFORMS = {
     "gradients of each": lambda f: lambda w, x, groups: mapped(grad(f, argnums=(0, 1)))(w, x, groups),
     "gradient of all": lambda f: lambda w, x, groups: grad(lambda w: mapped(f)(w, x, groups).sum())(w),
     "second gradients": lambda f: mapped(grad(squares_of_gradients(f), argnums=(0, 1))),
-    "weights of each": lambda f: lambda w, x, groups: mapped(grad(f, argnums=(0, 1)), 0)(
-        torch.stack([w, -w, 2 * w]), x, groups
+    "weights of each": lambda f: (
+        lambda w, x, groups: mapped(grad(f, argnums=(0, 1)), 0)(torch.stack([w, -w, 2 * w]), x, groups)
     ),
-    "weights only": lambda f: lambda w, x, groups: vmap(grad(f), in_dims=(0, None, None))(
-        torch.stack([w, 2 * w]), x[0], groups[0]
+    "weights only": lambda f: (
+        lambda w, x, groups: vmap(grad(f), in_dims=(0, None, None))(torch.stack([w, 2 * w]), x[0], groups[0])
     ),
     "hessian": lambda f: lambda w, x, groups: hessian(lambda w: f(w, x[0, :3], groups[0, :3]))(w),
-    "forward mode": lambda f: lambda w, x, groups: jvp(
-        lambda w, x: mapped(f)(w, x, groups), (w, x), (w.sin(), x.sin())
+    "forward mode": lambda f: (
+        lambda w, x, groups: jvp(lambda w, x: mapped(f)(w, x, groups), (w, x), (w.sin(), x.sin()))
     ),
 }
 

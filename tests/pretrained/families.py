@@ -201,6 +201,8 @@ CASES = {
     | {"linear_value_head_dim": 12, "linear_num_key_heads": 4, "hidden_act": "gelu_new"},
     "qwen3_5_text": LLAMA | DELTA | {"head_dim": 16, "num_hidden_layers": 4},
     "qwen3_5_moe_text": LLAMA | SHARED_EXPERT | DELTA | {"num_hidden_layers": 3, "layer_types": MIXED},
+    "olmo_hybrid": LLAMA | {"num_hidden_layers": 4, "rope_parameters": {"rope_type": "default", "rope_theta": None}},
+    "olmo_hybrid, rope": LLAMA | DELTA | {"num_hidden_layers": 3, "layer_types": MIXED, "attention_bias": True},
     "glm4_moe": LLAMA | DEEPSEEK,
     "glm4_moe, groups": LLAMA | DEEPSEEK | GROUPED | {"use_qk_norm": True, "attention_bias": True, "head_dim": 16},
     "deepseek_v3": LATENT,

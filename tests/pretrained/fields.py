@@ -796,6 +796,19 @@ FIELDS = {
         | {"num_experts": [3, 5], "num_experts_per_tok": [1, 3]},
         [LM, LM, BASE],
     ),
+    "olmo_hybrid": (
+        {name: size for name, size in HYBRID.items() if name != "head_dim"} | {"pad_token_id": None},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | PADDED
+        | {name: values for name, values in HYBRID_FIELDS.items() if name not in CUT_ROPE and name != "head_dim"}
+        | {"linear_allow_neg_eigval": [OUT, True, False], "num_key_value_heads": [OUT, None, 1, 2]}
+        | {name: [None, *HYBRID_FIELDS[name]] for name in ("linear_num_key_heads", "linear_num_value_heads")}
+        | {name: [None, *HYBRID_FIELDS[name]] for name in ("linear_key_head_dim", "linear_value_head_dim")}
+        | {"linear_a_log_min": [0.5], "linear_a_log_max": [8.0], "linear_dt_min": [0.01], "linear_dt_max": [0.5]}
+        | {"linear_dt_init_floor": [0.01], "rope_theta": [OUT, None, 100.0]}
+        | {"rope_parameters": [OUT, *ropes(4), {"rope_theta": None}, {"rope_type": "default", "rope_theta": None}]},
+        [LM, LM, BASE],
+    ),
     "olmoe": (
         LLAMA | {"num_experts": 4, "num_experts_per_tok": 2},
         {name: values for name, values in SEED_LLAMA.items() if name not in ("head_dim", "token_classification_bias")}

@@ -181,8 +181,12 @@ def test_settings_that_are_not_implemented_are_refused_by_name(tmp_path, setting
 
 def made(**options):
     torch.manual_seed(0)
-    told = {"mixer": f"{DELTA},{DELTA},{GATED}", "scheme": "none,none,rope:rotary_dim=4", **OWN} | options
-    return Decoder(Shape(29, 16, 3, 2, kv_heads=1, **told)).eval()
+    told = {"heads": 2, "kv_heads": 1, "mixer": f"{DELTA},{DELTA},{GATED}", "scheme": "none,none,rope:rotary_dim=4"}
+    return Decoder(Shape(29, 16, **({"layers": 3} | told | OWN | options))).eval()
+
+
+SHORT = DELTA.replace("value_ratio=2,", "")
+ONLY = {"scheme": "none", "head_width": None, "heads": 1, "kv_heads": 1}
 
 
 @pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5_text"])
@@ -190,20 +194,14 @@ def made(**options):
     "options",
     [
         {},
-        {"mixer": f"{DELTA},{GATED},{DELTA}".replace("value_ratio=2,", ""), "scheme": "none,rope,none"},
-        {"mixer": DELTA.replace("heads=4,key", "key").replace("s=2", "s=1"), "scheme": "none", "head_width": None,
-         "heads": 1, "kv_heads": 1},
+        # options that equal their defaults are left out
+        {"mixer": f"{SHORT},{GATED},{SHORT}", "scheme": "none,rope,none"},
+        {"mixer": "gated_deltanet:key_width=5,variant.norm_eps=1e-06", **ONLY},
     ],
-)  # fmt: skip
+)
 @torch.no_grad()
 def test_a_model_of_your_own_is_saved_and_read_there(tmp_path, family, options):
-    if "heads" in options:
-        options = {name: value for name, value in options.items() if name not in ("heads", "kv_heads")}
-        shape = Shape(29, 16, 3, 1, **(OWN | options))
-        torch.manual_seed(0)
-        model = Decoder(shape).eval()
-    else:
-        model = made(**options)
+    model = made(**options)
     save(model, tmp_path, family)
     there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     near(model(IDS), there(IDS, use_cache=False).logits)
@@ -228,11 +226,8 @@ def test_a_model_of_your_own_is_saved_and_read_there(tmp_path, family, options):
     ],
 )  # fmt: skip
 def test_a_model_that_the_family_does_not_have_is_not_written(tmp_path, options, match):
-    layers = options.pop("layers", 3)
-    told = {"mixer": f"{DELTA},{DELTA},{GATED}", "scheme": "none,none,rope:rotary_dim=4", **OWN} | options
-    model = Decoder(Shape(29, 16, layers, 2, kv_heads=1, **told))
     with pytest.raises(ValueError, match=match):
-        save(model, tmp_path, "qwen3_next")
+        save(made(**options), tmp_path, "qwen3_next")
 
 
 def test_rows_in_groups_are_read_in_order_and_written_beside_zeros():

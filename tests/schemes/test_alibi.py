@@ -280,7 +280,7 @@ def test_a_grid_has_no_past(sides):
         ),
         (
             {"direction": "signed", "metric": "manhattan"},
-            "metric has an effect with direction='both' only, .*; got metric='manhattan' with direction='signed'; leave",
+            "metric has an effect with direction='both' only, .*; got metric='manhattan' with direction='signed'",
         ),
         ({"direction": "separate"}, "two slopes a head are trained; got trainable=False; add trainable=True"),
     ],

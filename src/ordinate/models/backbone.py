@@ -43,7 +43,7 @@ class LayerStack(nn.Module):
         for block, scheme in zip(self.blocks, recipe.scheme_of_layer, strict=True):
             cast(Block, block).mixer.check_scheme(recipe.schemes[scheme])
         # post-norm layers end with a norm already
-        normed = shape.final_norm and shape.norm_position != "post"
+        normed = shape.final_norm and shape.layer_norm_positions[-1] != "post"
         self.norm = shape.make_norm(shape.width) if normed else nn.Identity()
         self.embedding_norm = shape.make_norm(shape.width) if shape.embedding_norm else nn.Identity()
         self.schemes, self.scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.scheme_of_layer

@@ -6,13 +6,15 @@ from ordinate.core.checks import need, need_positive_counts
 from ordinate.mixers._spec import MixerSpec
 
 
-def check_mixer_layers(given: tuple[object, object], bias: Sequence[str], norm_position: str, blocks: str) -> None:
+def check_mixer_layers(
+    given: tuple[object, object], bias: Sequence[str], norm_positions: Sequence[str], blocks: str
+) -> None:
     """Raise unless the options are those of layers without a feed-forward.
 
     Args:
         given: `hidden` and `experts`; None: not given.
         bias: which parts have biases.
-        norm_position: position of the norms.
+        norm_positions: position of the norms of each layer.
         blocks: kind of layers.
 
     Raises:
@@ -26,10 +28,11 @@ def check_mixer_layers(given: tuple[object, object], bias: Sequence[str], norm_p
         f"got {', '.join(inert)} with feedforward='none'",
         "leave them out, or give a feedforward",
     )
+    named = " and ".join(map(repr, sorted(set(norm_positions))))
     need(
-        norm_position not in ("parallel", "shared") and blocks == "plain",
+        not {"parallel", "shared"} & set(norm_positions) and blocks == "plain",
         "parallel and reversible layers need a feedforward",
-        f"got norm_position={norm_position!r} and blocks={blocks!r} with feedforward='none'",
+        f"got norm_position={named} and blocks={blocks!r} with feedforward='none'",
         "give norm_position='pre' and blocks='plain', or a feedforward",
     )
 

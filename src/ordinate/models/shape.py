@@ -27,6 +27,7 @@ from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.expert_options import ExpertOptions, check_experts
 from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
+from ordinate.models.layer_lists import Positions, check_layer_lists, of_each_layer, one_or_each
 from ordinate.models.mixer_layers import check_kv_heads, check_mixer_layers, takes_kv_heads
 from ordinate.models.norm_kinds import NORMS, PARAMETRIC, Norm, make_norm
 from ordinate.models.reversible import RUNNERS, BlockKind
@@ -84,7 +85,8 @@ class Shape:
         zero_centred_norm: whether the weights of norms are added to 1, and start at 0 (Gemma, Nemotron).
         norm_position: `pre`, `post` (original transformer), `res_post` (of the output of each branch, OLMo 2), `peri`
             (before and after each branch, Gemma 2), `parallel` (GPT-NeoX), `shared` (GPT-J), `residual`: as `pre`,
-            and residual connections carry the normalised input (Bloom, if so set).
+            and residual connections carry the normalised input (Bloom, if so set). Several are cycled over the
+            layers (Olmo Hybrid).
         feedforward: an activation function, a gated linear unit as `swiglu`, or `none` (Mamba): see `FeedForward`.
         hidden: hidden width of the feed-forward, or of each expert; None: 4 width, or 8/3 width if gated.
         experts: a mixture of experts in the feed-forward's place, `ExpertOptions(8)`: see `Experts`; None: none.
@@ -136,7 +138,7 @@ class Shape:
     norm: Norm = "rms"
     norm_eps: float | None = None
     zero_centred_norm: bool = False
-    norm_position: NormPosition = "pre"
+    norm_position: Positions = "pre"
     feedforward: FeedForwardKind | Literal["none"] = "gelu"
     hidden: int | None = None
     experts: ExpertOptions | None = None
@@ -167,10 +169,12 @@ class Shape:
         for name, spec in self.SPECS.items():
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, spec.of(getattr(self, name), self.bindable_sizes))
-        self._check_layer_lists()
+        object.__setattr__(self, "norm_position", one_or_each(self.norm_position))
+        norms, mixers = self.norm_position, self.mixer_spec.entries
+        counts = {"sliding_windows": len(self.sliding_windows), "mixers": len(mixers)}
+        check_layer_lists(self.layers, norm_positions=1 if isinstance(norms, str) else len(norms), **counts)
         for kind, name, known in (
             ("norm", self.norm, NORMS),
-            ("norm_position", self.norm_position, BLOCK_CLASSES),
             ("feedforward", self.feedforward, (*FEEDFORWARD_KINDS, "none")),
             ("blocks", self.blocks, RUNNERS),
             *(("bias location", place, BIAS_LOCATIONS) for place in self.bias),
@@ -179,7 +183,7 @@ class Shape:
         self._check_choices()
         check_kv_heads("kv_heads", self.kv_heads, self.heads, self.takes_kv_heads)
         if self.feedforward == "none":
-            check_mixer_layers((self.hidden, self.experts), self.bias, self.norm_position, self.blocks)
+            check_mixer_layers((self.hidden, self.experts), self.bias, self.layer_norm_positions, self.blocks)
         else:
             check_experts(self.experts, self.layers, self.feedforward, self.bias)
         self._check_head()
@@ -243,6 +247,11 @@ class Shape:
         return [self.sliding_windows[layer % len(self.sliding_windows)] for layer in range(self.layers)]
 
     @property
+    def layer_norm_positions(self) -> list[NormPosition]:
+        """Position of the norms of each layer."""
+        return of_each_layer(self.norm_position, self.layers)
+
+    @property
     def scheme_spec(self) -> SchemeSpec:
         """`scheme`, parsed, to which the sizes of this model are given where a scheme takes them."""
         return SchemeSpec.of(self.scheme, self.bindable_sizes)
@@ -270,6 +279,7 @@ class Shape:
             hidden=self.hidden_width or None,
             experts=None if self.experts is None else self.experts.with_defaults(self.hidden_width),
             sliding_windows=tuple(self.layer_windows),
+            norm_position=tuple(self.layer_norm_positions),
             embedding_width=None if self.table_width == self.width else self.embedding_width,
         )
 
@@ -298,7 +308,7 @@ class Shape:
 
     def block_class(self, layer: int) -> Callable[..., Block]:
         """Return what makes a layer, counted from 0, of its parts."""
-        return BLOCK_CLASSES[self.norm_position]
+        return BLOCK_CLASSES[self.layer_norm_positions[layer]]
 
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
@@ -334,19 +344,6 @@ class Shape:
         for window in self.sliding_windows:
             need_window(window)
 
-    def _check_layer_lists(self) -> None:
-        """Raise unless lists that are cycled over the layers divide their number."""
-        for name, count in (
-            ("sliding windows", len(self.sliding_windows)),
-            ("mixers", len(self.mixer_spec.entries)),
-        ):
-            need(
-                count > 0 and self.layers % count == 0,
-                f"the number of {name} must divide the number of layers",
-                f"got {count} for {self.layers} layers",
-                "give one for each layer, or a number that divides it",
-            )
-
     def _check_choices(self) -> None:
         """Raise unless the options are consistent."""
         must, came = "a tied output head has no bias", "got bias='head'"
@@ -377,7 +374,7 @@ class Shape:
             "leave it out, or give norm_position='pre'",
         )
         need(
-            self.final_norm or self.norm_position != "post",
+            self.final_norm or self.layer_norm_positions[-1] != "post",
             "final_norm=False has no effect in post-norm layers, which end with their own norm",
             "got norm_position='post' with final_norm=False",
             "leave it out",

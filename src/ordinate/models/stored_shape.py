@@ -31,7 +31,7 @@ def read_shape(kind: type[ShapeType], fields: Mapping[str, Any], *, allow: Seque
         kinds = types[name], *get_args(types[name])
         if name not in kind.SPECS and isinstance(value, Mapping) and any(map(is_dataclass, kinds)):
             values[name] = read_value(types[name], value)
-        if get_origin(types[name]) is Literal:
+        if Literal in map(get_origin, kinds):
             # the shape itself lists the choices, and suggests the nearest
             continue
         try:

@@ -145,7 +145,6 @@ _product.register_autograd(_product_gradients, setup_context=_save_product)
 _outer_product.register_autograd(_outer_product_gradients, setup_context=_save_outer_product)
 
 
-
 class _MappedProduct(torch.autograd.Function):
     """`_product` inside transforms of torch.func that map over inputs, which an operator's gradients cannot serve."""
 

@@ -51,6 +51,16 @@ class TensorRule:
         """Convert the Ordinate tensor to checkpoint tensors."""
         return [tensor]
 
+    def stored_shapes(self, tensor: Weight, came: Sequence[tuple[int, ...]], shape: Shape) -> list[tuple[int, ...]]:
+        """Return the shapes that the checkpoint tensors must have for this Ordinate tensor.
+
+        Args:
+            tensor: the Ordinate tensor, of which only the shape counts.
+            came: the shapes that they have.
+            shape: hyperparameters.
+        """
+        return [tuple(part.shape) for part in self.write(tensor, shape)]
+
     def layers(self, count: int) -> "list[TensorRule]":
         """Expand the layer placeholder: one rule for each layer, or the rule itself if it has none."""
         if LAYER_PLACEHOLDER not in self.ours:

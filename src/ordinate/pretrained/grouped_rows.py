@@ -80,6 +80,25 @@ class StackedRows(TensorRule):
         return list(tensor.split(list(self.sizes)))
 
 
+class StackedFilters(StackedRows):
+    """Separate filters of a `torch.nn.Conv1d` with a group for each channel, concatenated along dim 0 here.
+
+    Files of transformers 5 have the same filters in three parts of equal size, wherever those of queries end.
+    """
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return super().read(tensors, shape).squeeze(1)
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return super().write(tensor.unsqueeze(1), shape)
+
+    def stored_shapes(self, tensor: Weight, came: Sequence[tuple[int, ...]], shape: Shape) -> list[tuple[int, ...]]:
+        """Return the shapes that the checkpoint tensors must have: as many channels as here in all of them."""
+        rest = {size[1:] for size in came} == {(1, tensor.shape[1])}
+        whole = rest and sum(size[0] for size in came) == tensor.shape[0]
+        return list(came) if whole else super().stored_shapes(tensor, came, shape)
+
+
 class ChannelFilters(TensorRule):
     """The filters of a `torch.nn.Conv1d` with a group for each channel, which have one more axis there."""
 

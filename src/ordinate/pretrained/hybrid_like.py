@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -36,7 +36,7 @@ class HybridLike(LlamaLike):
     """Decoders with a gated DeltaNet in some layers and softmax attention in the others, as `layer_types` says.
 
     Must: as `LlamaLike`, and `usual_types` and `projection_rules`.
-    May: `delta_norm`, `delta_out`, `negative_eigenvalues` and `delta_eps`.
+    May: `delta_norm`, `delta_out`, `negative_eigenvalues`, `delta_eps` and `filter_rule`.
     """
 
     delta_norm: ClassVar[str] = "norm"
@@ -96,7 +96,8 @@ class HybridLike(LlamaLike):
         width = f"value_ratio={values // keys}" if values % keys == 0 else f"variant.value_width={values}"
         options = [f"heads={heads}", f"key_width={keys}", width, f"taps={config[TAPS]}"]
         options += ["negative_eigenvalues=true"] if self.negative_eigenvalues(config) else []
-        options += [f"variant.key_heads={config[KEY_HEADS]}", f"variant.norm_eps={self.delta_eps(config)}"]
+        options += [] if config[KEY_HEADS] == heads else [f"variant.key_heads={config[KEY_HEADS]}"]
+        options += [f"variant.norm_eps={self.delta_eps(config)}"]
         activation = self._activation(config)
         options += [] if activation == "silu" else [f"variant.activation={activation}"]
         return "gated_deltanet:" + ",".join(options)
@@ -116,7 +117,7 @@ class HybridLike(LlamaLike):
 
     def delta_config(self, shape: Shape, sizes: DeltaRuleSizes) -> dict[str, Any]:
         """Return the config.json keys of the layers with a gated DeltaNet; raise a ValueError for others."""
-        inner = GATED.get(shape.feedforward)
+        inner = GATED.get(cast(Any, shape.feedforward))
         need(
             sizes.gate and sizes.activation == inner,
             f"a {self.model_type} has gates in its gated DeltaNets, and the activation of its feedforward there",
@@ -146,10 +147,14 @@ class HybridLike(LlamaLike):
         named = {"decay.log_rate": "A_log", "decay.bias": "dt_bias", "norm_scale": f"{self.delta_norm}.weight"}
         return [
             *self.projection_rules(sizes, there, here),
-            ChannelFilters(f"{here}.convolution.weight", (f"{there}.conv1d.weight",)),
+            self.filter_rule(sizes, there, here),
             *(TensorRule(f"{here}.{ours}", (f"{there}.{name}",)) for ours, name in named.items()),
             *linear_rules(f"{here}.out", f"{there}.{self.delta_out}", bias=False),
         ]
+
+    def filter_rule(self, sizes: DeltaRuleSizes, there: str, here: str) -> TensorRule:
+        """Return the tensor mapping of the filters of a gated DeltaNet; arguments as of `projection_rules`."""
+        return ChannelFilters(f"{here}.convolution.weight", (f"{there}.conv1d.weight",))
 
     def used_sizes(self, shape: Shape) -> frozenset[str]:
         types = self._types_of(shape)
@@ -160,7 +165,7 @@ class HybridLike(LlamaLike):
         """Return the activation of the convolutions, that of the feed-forward."""
         kind = activation_kind(config, self.activation_key, self.gates)
         must = f"{self.activation_key} of a {self.model_type} must take 0 to 0: padding would change its texts"
-        activation = GATED[kind]
+        activation = GATED[cast(Any, kind)]
         came = f"got {config[self.activation_key]!r}"
         need(activation not in NOT_ZERO_AT_ZERO, must, came, "load another checkpoint")
         return activation
@@ -174,7 +179,7 @@ class HybridLike(LlamaLike):
         """Return the sizes of the gated DeltaNets, all alike; None: the model has none."""
         layers = [layer for layer, kind in enumerate(self._types_of(shape)) if kind == LINEAR]
         with torch.device("meta"):
-            found = {shape.make_mixer(layer).sizes for layer in layers}
+            found = {cast(GatedDeltaNet, shape.make_mixer(layer)).sizes for layer in layers}
         must = f"a {self.model_type} has the same gated DeltaNet in all layers that have one"
         need(len(found) < 2, must, f"got {shape.mixer_spec}", "use save_pretrained instead")
         return next(iter(found), None)

@@ -53,12 +53,12 @@ class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
-    May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`,
-        `inner_bias_key`, `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_kind`, `qk_norm_after`,
-        `qk_norm_across`, `norm`, `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `stacked`,
-        `output_gate`, `gated`, `fused_gates`, `activation_key`, `gates`, `score_options`, `attention_rules`,
-        `feedforward_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows` and
-        `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
+    May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`, `inner_bias_key`,
+        `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_kind`, `qk_norm_after`, `qk_norm_across`, `norm`,
+        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `stacked`, `output_gate`, `gated`,
+        `fused_gates`, `activation_key`, `gates`, `score_options`, `attention_rules`, `feedforward_rules`,
+        `norm_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows` and `window_config`,
+        `scores` and `score_config`, `scales` and `scale_config`.
     """
 
     prefix = "model."
@@ -238,17 +238,22 @@ class LlamaLike(DecoderLike):
         return {}
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        there, here = "model.layers.{}", "blocks.{}"
         shifted = self.norm == "layer"
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
             *self.attention_rules(shape),
             *self.feedforward_rules(shape),
+            *(linear_rules("norm", "model.norm", bias=shifted) if self.norm in PARAMETRIC else ()),
+            *self.norm_rules(shape),
         ]
-        norms = {"norm": "model.norm"} | {f"{here}.{ours}": f"{there}.{name}" for ours, name in self.norms.items()}
-        for ours, name in norms.items() if self.norm in PARAMETRIC else ():
-            rules += linear_rules(ours, name, bias=shifted)
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
+
+    def norm_rules(self, shape: Shape) -> Sequence[TensorRule]:
+        """Return the tensor mappings of the norms of each layer."""
+        there, here, shifted = "model.layers.{}", "blocks.{}", self.norm == "layer"
+        norms = self.norms.items() if self.norm in PARAMETRIC else ()
+        pairs = [linear_rules(f"{here}.{ours}", f"{there}.{name}", bias=shifted) for ours, name in norms]
+        return [rule for pair in pairs for rule in pair]
 
     def attention_rules(self, shape: Shape) -> Sequence[TensorRule]:
         """Return the tensor mappings of attention in each layer."""

@@ -91,8 +91,8 @@ class Qwen35Like(QwenHybridLike):
 
     def stored_name(self, theirs: str, names: Collection[str]) -> str:
         """Return a tensor's name in a checkpoint; that of the whole model has its language model in a part."""
-        inner = theirs.replace(self.prefix, f"{self.prefix}language_model.", 1)
-        name = super().stored_name(theirs, names)
+        part = theirs.replace(self.prefix, f"{self.prefix}language_model.", 1)
+        name, inner = (super(Qwen35Like, self).stored_name(each, names) for each in (theirs, part))
         return inner if name not in names and inner in names else name
 
     def ignores(self, name: str, shape: Shape) -> bool:

@@ -352,14 +352,10 @@ def _equal(tensors: SizedTensors, name: str, other: str) -> bool:
 def _check_shapes(
     rule: TensorRule, names: list[str], ours: Tensor, model: Model, tensors: SizedTensors, family: Family
 ) -> None:
-    for name, part in zip(names, rule.write(ours, model.shape), strict=True):
-        came = tensors.shape(name)
-        need(
-            came == tuple(part.shape),
-            f"{name} must have shape {tuple(part.shape)} according to {family.source}",
-            f"got {came}",
-            "download both files again",
-        )
+    came = [tensors.shape(name) for name in names]
+    for name, size, found in zip(names, rule.stored_shapes(ours, came, model.shape), came, strict=True):
+        must = f"{name} must have shape {size} according to {family.source}"
+        need(found == size, must, f"got {found}", "download both files again")
 
 
 def _some(names: list[str]) -> str:

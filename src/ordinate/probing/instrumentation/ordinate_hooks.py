@@ -156,7 +156,8 @@ class HookedOrdinateModel(ModelAdapter):
         block = self.blocks[layer]
         mixer = cast(AttentionProjections, block.mixer)
         like = mixer.project.weight.detach().new_zeros(self._facts.width)
-        without = self.stack.shape.norm_position == "post" or isinstance(block.mixer_norm, nn.Identity)
+        post = self.stack.shape.layer_norm_positions[layer] == "post"
+        without = post or isinstance(block.mixer_norm, nn.Identity)
         norm = None if without else block.mixer_norm
         with evaluation_mode(self.model):
             found, scale = linear_map_matrices(partial(_projected, mixer), like), norm_weight(norm, like)
