@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known, shown
@@ -37,7 +37,8 @@ def language_config(config: Mapping[str, Any]) -> CheckpointConfig:
         f"got text_config with model_type {family.model_type}",
         "load another checkpoint",
     )
-    named = {True: family.causal_lm_class, False: family.base_class, None: None}[headed]
+    decoder = cast(DecoderLike, family)
+    named = {True: decoder.causal_lm_class, False: decoder.base_class, None: None}[headed]
     return CheckpointConfig({**inner, "architectures": None if named is None else [named]})
 
 
