@@ -37,6 +37,17 @@ def check_mixer_layers(
     )
 
 
+def check_head_width(width: int | None, mixers: MixerSpec) -> None:
+    """Raise unless the width of a head is that of a mixer; None: it is not given."""
+    layers = range(len(mixers.entries))
+    need(
+        width is None or any(mixers.takes("head_width", width, layer) for layer in layers),
+        "head_width needs a mixer with that option, and without another value of it",
+        f"got head_width={width} for {', '.join(sorted({mixers.class_of(layer).__name__ for layer in layers}))}",
+        "leave it out, or choose an attention mixer",
+    )
+
+
 def takes_kv_heads(mixers: MixerSpec, count: int) -> bool:
     """Return whether some of these mixers would have this number of key and value heads, if their model has it."""
     return any(mixers.takes("kv_heads", count, layer) for layer in range(len(mixers.entries)))

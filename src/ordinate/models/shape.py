@@ -28,7 +28,7 @@ from ordinate.models.expert_options import ExpertOptions, check_experts
 from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
 from ordinate.models.layer_lists import Positions, check_layer_lists, of_each_layer, one_or_each
-from ordinate.models.mixer_layers import check_kv_heads, check_mixer_layers, takes_kv_heads
+from ordinate.models.mixer_layers import check_head_width, check_kv_heads, check_mixer_layers, takes_kv_heads
 from ordinate.models.norm_kinds import NORMS, PARAMETRIC, Norm, make_norm
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
@@ -288,13 +288,7 @@ class Shape:
         return takes_kv_heads(self.mixer_spec, count)
 
     def _mixer(self, spec: MixerSpec, layer: int) -> Mixer[Any]:
-        entries = range(len(spec.entries))
-        need(
-            self.head_width is None or any(spec.takes("head_width", self.head_width, entry) for entry in entries),
-            "head_width needs a mixer with that option, and without another value of it",
-            f"got head_width={self.head_width} for {', '.join(sorted({spec.class_of(i).__name__ for i in entries}))}",
-            "leave it out, or choose an attention mixer",
-        )
+        check_head_width(self.head_width, spec)
         return spec.build(layer, self.bindable_sizes)
 
     def make_norm(self, width: int) -> nn.Module:

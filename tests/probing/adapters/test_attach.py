@@ -254,7 +254,7 @@ def test_attention_that_cannot_be_watched_is_refused():
 def test_layers_that_share_weights_are_refused():
     sizes = {"vocab_size": 40, "embedding_size": 16, "hidden_size": 32, "num_attention_heads": 4}
     config = transformers.AlbertConfig(**sizes, num_hidden_layers=2, intermediate_size=32)
-    with pytest.raises(NotApplicable, match="layers that share weights cannot be told apart"):
+    with pytest.raises(NotApplicable, match="layers that share weights cannot be distinguished"):
         attach(transformers.AlbertForMaskedLM(config))
 
 

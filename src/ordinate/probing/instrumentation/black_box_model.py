@@ -254,7 +254,7 @@ class BlackBoxModel(ModelAdapter):
                 f"an instrumented pass does not reproduce the output of the model: relative error {error:.1e}"
             )
         if len(sizes.heads) > len(self.layers):
-            raise NotApplicable("layers that share weights cannot be told apart: each must run once in a pass")
+            raise NotApplicable("layers that share weights cannot be distinguished: each must run once in a pass")
         if len(sizes.streams) != 1 or len(set(sizes.heads)) != 1 or len(sizes.heads) != len(self.layers):
             raise NotApplicable(
                 f"its layers differ in shape, or some have no attention: {sizes.streams}, {sizes.heads}"
