@@ -101,6 +101,53 @@ def test_a_model_with_a_mixer_of_sequences_has_one_graph_for_all_lengths_but_the
     assert_it_ends_well(MIXED, *MIXERS[part::PARTS])
 
 
+DOCUMENTS = """
+import sys
+import torch
+from ordinate import Decoder, Encoder, EncoderShape, Geometry, Shape
+from ordinate.core import catalog
+from ordinate.mixers import Mixer
+
+def one_text(tokens, causal):
+    return Geometry.causal(tokens) if causal else Geometry.full(tokens)
+
+
+for name in sys.argv[1:]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    kind = catalog.load("ordinate.mixers", Mixer, name)
+    sizes = {"vocabulary": 50, "width": 32, "layers": 1, "heads": 2, "max_length": 100}
+    sizes |= {"mixer": name, "scheme": kind.default_scheme}
+    model = Decoder(Shape(**sizes)) if kind.causal else Encoder(EncoderShape(**sizes))
+    learned = [x for x in model.parameters() if x.requires_grad]
+    with torch.no_grad():
+        for x in learned:
+            x.add_(torch.randn_like(x), alpha=0.03)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager_decomp_partition")
+    for lengths, real in (([30, 7, 3], [40, 33]), ([11, 44, 1], [56, 5])):
+        ids, index = torch.randint(0, 50, (2, sum(lengths))), torch.arange(sum(lengths))
+        packed = Geometry.packed(lengths, causal=kind.causal)
+        padded = Geometry.padded(index < torch.tensor(real)[:, None], causal=kind.causal)
+        # each document alone, without the code that takes documents apart
+        pieces = [model(part, one_text(len(part[0]), kind.causal)) for part in ids.split(lengths, 1)]
+        rows = [model(row[None, :size], one_text(size, kind.causal))[0] for row, size in zip(ids, real)]
+        found = [out[:size] for out, size in zip(compiled(ids, padded), real)]
+        for plain, outs in ((pieces, compiled(ids, packed).split(lengths, 1)), (rows, found)):
+            for one, other in zip(outs, plain):
+                torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
+            losses = [sum(out.square().sum() for out in side) for side in (plain, outs)]
+            both = (torch.autograd.grad(loss, learned, allow_unused=True) for loss in losses)
+            for x, y in zip(*both):
+                assert x is None or torch.allclose(x, y, rtol=1e-3, atol=1e-3 * x.abs().max()), name
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("part", range(PARTS))
+def test_padded_and_packed_texts_are_one_graph_and_as_each_document_alone(part):
+    assert_it_ends_well(DOCUMENTS, *MIXERS[part::PARTS])
+
+
 # of published models: Gemma 3, Gemma 2, Granite, gpt-oss
 FORMS = (
     "norm_position='peri', zero_centred_norm=True, embedding_scale=32**0.5, round_embedding_scale=True, "

@@ -15,7 +15,7 @@ from ordinate.ops.short_convolution import Recent, short_convolution
 class ShortConvolution(nn.Module):
     """A causal convolution of each channel over the last few tokens, followed by an activation function.
 
-        y_t = f(sum over l < taps of weight[l] x_(t-l) + bias)
+        y_t = f(sum over l < taps of weight[taps - 1 - l] x_(t-l) + bias)
 
     The weights are initialised as those of `torch.nn.Conv1d`, uniformly within 1 / sqrt(taps).
 

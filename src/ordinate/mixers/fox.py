@@ -8,10 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Keys, Outputs, Tokens, Values
-from ordinate.core.tensors import at_least_float32, in_float64, without_autocast
+from ordinate.core.tensors import at_least_float32, in_float64, need_true, without_autocast
 from ordinate.mixers._mixer import KVCache
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 from ordinate.ops.head_norm import rms_norm
@@ -169,8 +168,8 @@ def _check_continues(where: Geometry, documents: Int[Tensor, "b n"]) -> None:
     place = torch.arange(1, past.shape[1] + 1, device=past.device)
     newest = past.gather(1, ((past != PADDING) * place).argmax(1, keepdim=True))
     continues = (documents == newest) | (documents == PADDING) | (newest == PADDING)
-    need(
-        bool(continues.all()),
+    need_true(
+        continues.all(),
         "with a cache, all new tokens must continue the last document of the past",
         "got the start of another document in some row",
         "process each document with a cache of its own",
