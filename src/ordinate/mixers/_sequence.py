@@ -78,7 +78,7 @@ class UnpackedDocuments:
 
     @classmethod
     def from_sizes(cls, document: Int[Tensor, "b n"], count: int, longest: int) -> "UnpackedDocuments":
-        """Build the maps of rows of documents 0 to `count` - 1, one after another, of `longest` tokens at most."""
+        """Build the maps of documents 0 to `count` - 1, one after another, of `longest` tokens at most."""
         batch, tokens = document.shape
         lengths = (
             torch.zeros_like(document[:, :1]).repeat(1, count).scatter_add(1, document, torch.ones_like(document))

@@ -75,28 +75,9 @@ class Alibi(Scheme):
         super().__init__()
         need_positive("heads", heads)
         need_positive("min_slope_exponent", min_slope_exponent)
-        need_known("rule of alibi", rule, ("paper", "even", "span"))
-        need_known("direction of alibi", direction, ("both", "signed", "split_heads", "separate"))
-        need_known("metric", metric, ("euclidean", "manhattan", "chebyshev"))
         count = heads if sloped_heads is None else sloped_heads
-        must = "sloped_heads must be some of the heads"
-        need(0 < count <= heads, must, f"got {count} of {heads}", f"give 1 to {heads}")
-        even = direction != "split_heads" or count % 2 == 0
-        wanted = "split_heads needs an even number of sloped heads"
-        need(even, wanted, f"got {count}", "set sloped_heads to an even number")
-        trained = direction != "separate" or trainable
-        need(
-            trained,
-            "two slopes a head are trained",
-            "got trainable=False",
-            "add trainable=True, or another direction",
-        )
-        need(
-            metric == "euclidean" or direction == "both",
-            "metric has an effect with direction='both' only, since the others take one axis",
-            f"got metric={metric!r} with direction={direction!r}",
-            "leave one of them out",
-        )
+        _check_options(rule, direction, metric, trainable)
+        _check_sloped(count, heads, direction)
         self.heads, self.direction, self.metric = heads, direction, metric
         # past and future are defined on one axis only
         self.axes = (1, 2) if direction == "both" else (1,)
@@ -148,3 +129,24 @@ class Alibi(Scheme):
             return numbers_beside(far, self.initial_slopes, far.dtype)[:, None, None]
         rates = self.log_slopes.to(far.dtype).exp()[..., None, None]
         return torch.where(behind < 0, rates[1], rates[0]) if self.direction == "separate" else rates[0]
+
+
+def _check_options(rule: SlopeRule, direction: Direction, metric: Metric, trainable: bool) -> None:
+    need_known("rule of alibi", rule, ("paper", "even", "span"))
+    need_known("direction of alibi", direction, ("both", "signed", "split_heads", "separate"))
+    need_known("metric", metric, ("euclidean", "manhattan", "chebyshev"))
+    trained = direction != "separate" or trainable
+    remedy = "add trainable=True, or another direction"
+    need(trained, "two slopes a head are trained", "got trainable=False", remedy)
+    must = "metric has an effect with direction='both' only, since the others take one axis"
+    came = f"got metric={metric!r} with direction={direction!r}"
+    need(metric == "euclidean" or direction == "both", must, came, "leave one of them out")
+
+
+def _check_sloped(count: int, heads: int, direction: Direction) -> None:
+    """Raise unless so many heads, of all, can have slopes."""
+    must = "sloped_heads must be some of the heads"
+    need(0 < count <= heads, must, f"got {count} of {heads}", f"give 1 to {heads}")
+    even = direction != "split_heads" or count % 2 == 0
+    wanted = "split_heads needs an even number of sloped heads"
+    need(even, wanted, f"got {count}", "set sloped_heads to an even number")
