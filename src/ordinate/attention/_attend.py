@@ -40,8 +40,8 @@ class Explanation:
         backend: name of the backend.
         unsupported: the backends tried before it, with the reason why each does not support the call.
         workspace_bytes: what the forward pass holds at most beyond inputs and output; queries and keys count as
-            encoded, bias and mask as made (they are in the first layer). An estimate, on CPUs within a fifth of what
-            is held [bytes].
+            encoded; bias and mask count unless `at` holds them, as it does from the second layer on. An estimate, on
+            CPUs within a fifth of what is held [bytes].
         flops: floating-point operations of the two matrix products.
         way: which of its ways the backend takes, and why; None if it has one way only.
     """
@@ -221,12 +221,17 @@ def explain(
     score_options: ScoreOptions | None = None,
     backend: str | None = None,
 ) -> Explanation:
-    """Return which backend `attend` uses for the same arguments, why not those before it, and what it costs."""
-    call = _call(q, k, v, at, scale, dropout, score_options)
+    """Return which backend `attend` uses for the same arguments, why not those before it, and what it costs.
+
+    The placed scheme `at` holds afterwards what it held before, and no more.
+    """
+    call = _call(q, k, v, at.apart() if isinstance(at, Placed) else at, scale, dropout, score_options)
     with without_autocast(call.q):
-        name, unsupported = _choose(call, backend)
+        # what is made to choose has not been made before the call itself
+        asked = changed(call, at=call.at.apart())
+        name, unsupported = _choose(asked, backend)
         chosen = BACKENDS[name]
-        return Explanation(name, unsupported, chosen.workspace_bytes(call), call.flops, chosen.way(call))
+        return Explanation(name, unsupported, chosen.workspace_bytes(call), call.flops, chosen.way(asked))
 
 
 def _run(call: AttentionCall, backend: str | None) -> Outputs:

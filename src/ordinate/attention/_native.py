@@ -138,7 +138,7 @@ def native_workspace(call: AttentionCall, bias: Bias | None = None) -> int:
         bias: bias of each pair, with which no keys are looked for that could be left out; None: there is none.
     """
     type, result = _type(call.q), math.prod(call.q.shape[:3]) * call.v.shape[3] * call.q.element_size()
-    at = call.at.block(slice(None))
+    at = call.at.apart()
 
     def prepared() -> tuple[Any, ...]:
         table = masked_table(at.offset_table, call.where, call.q.shape[1], torch.float32)

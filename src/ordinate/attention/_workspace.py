@@ -39,7 +39,7 @@ def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], r
     def of(first: int, count: int) -> Callable[[], Tensor]:
         block = slice(first, first + count)
         # laid out as the whole is: a slice would be copied where the whole is not
-        part = changed(call, q=call.q[:, :, block].clone(), at=call.at.block(block))
+        part = changed(call, q=call.q[:, :, block].clone(), at=call.at.rows(block))
         return lambda: run(part)
 
     given = call.where.shape[0]

@@ -111,20 +111,21 @@ def forward(
     cuts, groups = head_cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, head in itertools.product(*map(range, q.shape[:2])):
         keys, values = (widened(x[row, head // groups]) for x in (k, v))
-        queries = reversed_rows(q[row, head])
-        made, cut, log2_table = queries.new_empty(out.shape[2:]), cuts.of(row, head), table[head] * LOG2E
+        cut, log2_table = cuts.of(row, head), table[head] * LOG2E
         # the longest block first: its freed memory is reused by all others
         for block in reversed(cut.query_blocks):
+            # a block at a time, so that no copy of all rows is held beside the weights
+            queries = reversed_rows(q[row, head, block.rows])
             weights, own = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
             if sums is not None:
                 for kept, x in zip(sums.select(row, head, block.reverse), own, strict=True):
                     kept.copy_(x)
             weights = weights if factors is None else weights.mul_(factors(weights))
             # divided after the product, which has fewer elements
-            made[block.reverse] = cut.product(weights, values[block.keys], q.dtype).div_(own.totals)
+            made = cut.product(weights, values[block.keys], q.dtype).div_(own.totals)
             # not held while the next block is computed
             del weights
-        out[row, head] = made.flip(0)
+            out[row, head, block.rows] = made.flip(0)
     return out
 
 
@@ -150,9 +151,10 @@ def backward(
             made, sums = torch.empty_like(queries), None if dt is None else dt[head]
             log2_table = table[head] * LOG2E
             for block in reversed(cuts.of(row, head).query_blocks):
-                weights, own = _unnormalised_weights(queries, keys, log2_table, where, scale, row, block)
+                rows = queries[block.reverse]
+                weights, own = _unnormalised_weights(rows, keys, log2_table, where, scale, row, block)
                 weights.mul_(own.totals.reciprocal_())
-                made[block.reverse] = back.add(block, weights, queries[block.reverse], upstream[block.reverse], sums)
+                made[block.reverse] = back.add(block, weights, rows, upstream[block.reverse], sums)
             dq[row, head] = made.mul_(scale).flip(0)
         dk[row, group], dv[row, group] = back.to_keys.mul_(scale).t(), back.to_values.t()
     return dq, dk, dv, dt
@@ -272,9 +274,10 @@ def _unnormalised_weights(
     Rows are in reverse order; a fully masked one has numerators of 0.
 
     Args:
+        queries: those of the block.
         log2_table: biases by offset of this head, divided by ln 2.
     """
-    scores = matmul_transposed(queries[block.reverse], keys[block.keys])
+    scores = matmul_transposed(queries, keys[block.keys])
     bias = log2_table.as_strided(block.size, (1, 1), log2_table.storage_offset() + block.first)
     torch.add(bias, scores, alpha=scale * LOG2E, out=scores)
     if where.q_document is not None:

@@ -54,7 +54,8 @@ class ContextParallel(Backend):
         parts = _calls(call, call.where, k, v)
         out = call.v.element_size() * call.q.shape[:3].numel() * call.v.shape[3]
         gathered = call.where.world * (call.k.numel() + call.v.numel()) * call.k.element_size()
-        return gathered + max(out, *(_backend(part).workspace_bytes(part) for part in parts))
+        apart = (changed(part, at=part.at.apart()) for part in parts)
+        return gathered + max(out, *(_backend(x).workspace_bytes(part) for x, part in zip(apart, parts, strict=True)))
 
 
 def _parts(call: AttentionCall) -> list[AttentionCall]:

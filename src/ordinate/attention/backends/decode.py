@@ -81,13 +81,13 @@ class Decode(Backend):
 
         Counted while the step is computed once.
         """
+        step = changed(call, at=call.at.apart())
         in_cpp = _cpp_supported(call)
         compute = _in_cpp if in_cpp else _in_torch
-        fresh = changed(call, at=call.at.block(slice(None)))
 
         def run() -> Outputs:
-            out = compute(fresh)
-            return reference_attention(fresh) if out is None else out
+            out = compute(step)
+            return reference_attention(step) if out is None else out
 
         held = workspace_along(lambda _: run, 1, (1, 1), call.where.shape[0], call)
         chunks = -(-call.where.shape[1] // decode.CHUNK)

@@ -81,7 +81,7 @@ class DenseBias(Backend):
         """
         result = call.q.element_size() * math.prod(call.q.shape[:3]) * call.v.shape[3]
         if not _in_blocks(call):
-            most, held = _bytes_of(changed(call, at=call.at.block(slice(None))), _terms)
+            most, held = _bytes_of(changed(call, at=call.at.apart()), _terms)
             # the output does not exist yet while the bias is made
             return max(most - result, held)
         learns, cuts = torch.is_grad_enabled(), largest_blocks(blocks_of(call.where, call.q, call.k))
