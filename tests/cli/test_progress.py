@@ -4,8 +4,10 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from ordinate.cli import progress
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.pace import Pace, format_clock, format_left
 from ordinate.cli.progress import ProgressBars, ProgressLines
 from ordinate.core.progress import Progress
@@ -89,3 +91,16 @@ def test_stages_of_an_item_have_one_estimate(kind, monkeypatch):
     else:
         (column,) = [column for column in shown.display.columns if isinstance(column, progress.TimeColumn)]
         assert "left" in column.render(shown.display.tasks[0]).plain
+
+
+def test_a_table_of_numbers_is_not_cut_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    table = Table("check", "error")
+    table.add_row("left padding", "[-0.0123, 0.0456] worse")
+    SafeConsole().print_whole(table)
+    said = capsys.readouterr().out
+    assert "left padding" in said
+    assert "[-0.0123, 0.0456] worse" in said
+    # plain printing cuts or breaks it
+    SafeConsole().print(table)
+    assert "[-0.0123, 0.0456] worse" not in capsys.readouterr().out

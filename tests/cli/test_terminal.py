@@ -114,7 +114,11 @@ def test_ctrl_c_says_how_to_resume(monkeypatch, capsys):
 
     assert not app.suppress_keyboard_interrupt
     monkeypatch.setattr(command_line, "_application", lambda: interrupted)
-    assert told(capsys, monkeypatch) == (INTERRUPTED, "interrupted; run the same command again to resume\n")
+    for name in ("study", "train", "probe", "replicate", "reproduce"):
+        said = "interrupted; run the same command again to resume\n"
+        assert told(capsys, monkeypatch, name) == (INTERRUPTED, said)
+    for name in ("verify", "generate", "list"):
+        assert told(capsys, monkeypatch, name) == (INTERRUPTED, "interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_arguments_that_are_no_text_are_refused_before_anything_is_done(monkeypa
 def test_sigterm_stops_any_command_as_ctrl_c_does(monkeypatch, capsys):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(command_line, "_application", lambda: lambda _: signal.raise_signal(signal.SIGTERM))
-    assert told(capsys, monkeypatch) == (INTERRUPTED, "interrupted; run the same command again to resume\n")
+    assert told(capsys, monkeypatch, "study") == (INTERRUPTED, "interrupted; run the same command again to resume\n")
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -4,7 +4,9 @@ import sys
 from collections.abc import Iterable
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Table
 
 from ordinate.cli.plain_text import escape_controls
 
@@ -20,6 +22,16 @@ class SafeConsole(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)
+
+    def print_whole(self, table: Table) -> None:
+        """Print a table of numbers in full: on a narrower terminal, its lines are longer than those of the terminal.
+
+        They would be cut within a number.
+        """
+        whole = Measurement.get(self, self.options.update(max_width=sys.maxsize), table).maximum
+        if whole > self.width:
+            table.width = whole
+        self.print(table, crop=False)
 
     def on_broken_pipe(self) -> None:
         """Raise the error, for which the command line has an exit code; rich would exit with 1."""

@@ -115,9 +115,9 @@ def _print(console: "Console", found: "Evaluation") -> None:
     """Print the answer, then a table for each model, then what else must be known."""
     console.print(str(found), soft_wrap=True)
     console.print()
-    console.print(_values(found))
+    console.print_whole(_values(found))
     if found.differences:
-        console.print(_differences(found))
+        console.print_whole(_differences(found))
     for model in found.models:
         for reason in dict.fromkeys(left.reason for left in model.left_out):
             sizes = ", ".join(f"{left.length:,}" for left in model.left_out if left.reason == reason)

@@ -81,5 +81,5 @@ def parse_head(text: str) -> tuple[int, int]:
 def _table(rows: tuple[tuple[object, ...], ...]) -> Table:
     table = Table("head", "kinds", "cannot be told", "due to position")
     for name, _, _, kinds, unclear, position, *_ in rows:
-        table.add_row(str(name), str(kinds), str(unclear), f"{position:.2f}")
+        table.add_row(str(name), str(kinds), str(unclear), f"{position:.2f}".replace("-0.00", "0.00"))
     return table

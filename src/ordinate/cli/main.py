@@ -42,7 +42,9 @@ def main() -> None:
             code = _application()(sys.argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
-        _say("interrupted; run the same command again to resume", "", YELLOW)
+        name = sys.argv[1] if len(sys.argv) > 1 else ""
+        resumes = name in COMMANDS and COMMANDS[name].resumes
+        _say("interrupted; run the same command again to resume" if resumes else "interrupted", "", YELLOW)
         code = INTERRUPTED
     except (ValueError, OSError) as error:
         code = UNREAD if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout) else BAD_INPUT

@@ -100,7 +100,7 @@ def _list(console: SafeConsole) -> int:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("name", "paper", "claims", "with a model", "by training"):
-        table.add_column(column, no_wrap=column == "name")
+        table.add_column(column, no_wrap=column == "name", overflow="fold")
     for name, member in selected([ALL]).items():
         more = sum(claim.needs == "model" for claim in member.claims)
         paper = f"{member.paper.authors} {member.paper.year}, {member.paper.title}"

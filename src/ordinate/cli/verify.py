@@ -97,7 +97,7 @@ def _print(console: SafeConsole, found: "Verification") -> None:
         numbers = (worst.error, check.tolerance, worst.largest) if worst else (None,) * 3
         state = Text(check.state, style=STYLES[check.state])
         table.add_row(check.name, state, *map(number, numbers))
-    console.print(table)
+    console.print_whole(table)
     console.print("error: relative, L2; largest: largest absolute difference of two numbers", style="dim")
     for check in found.checks:
         if told := _told(check):
