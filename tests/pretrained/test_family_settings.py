@@ -75,7 +75,7 @@ def agrees(folder):
         ),
         ("hunyuan_v1_moe", {"moe_topk": [1]}, r"one number for all layers, of at most num_experts; got \[1\] of 4"),
         ("hunyuan_v1_moe", {"moe_topk": 5}, "of at most num_experts; got 5 of 4; load another"),
-        ("dbrx", {"attn_config": {}}, "clip_qkv of attn_config must be a number above zero; got null; load"),
+        ("dbrx", {"attn_config": {}}, "clip_qkv of attn_config must be a number above zero; got None; load"),
         (
             "dbrx",
             {"attn_config": ATTENTION | {"kv_n_heads": "x"}},

@@ -196,7 +196,8 @@ class VisionRunner(Runner):
     def images(self, height: int, width: int) -> Tensor:
         """Draw images of this size."""
         channels = cast(VisionShape, self.shape).channels
-        return torch.randn(self.rows, channels, height, width, generator=self.generator)
+        size = self.rows, channels, height, width
+        return torch.randn(size, generator=self.generator, dtype=torch.float32)
 
     def ours(self, model: Any, inputs: Tensor) -> Outputs:
         shape, x = cast(VisionShape, self.shape), model(inputs)

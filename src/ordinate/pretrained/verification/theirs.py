@@ -105,6 +105,17 @@ def _joined(before: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, A
 
 
 @contextmanager
+def with_default_type(dtype: torch.dtype) -> Iterator[None]:
+    """Have float64 as the default type for a model of that type: XGLM makes its largest mask of it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.promote_types(before, dtype))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
 def quiet(library: Any) -> Iterator[None]:
     """Disable the progress bars and the warnings of transformers."""
     logging = library.utils.logging

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +33,7 @@ from ordinate.pretrained.verification.output_checks import (
 from ordinate.pretrained.verification.outputs import Results
 from ordinate.pretrained.verification.result import CheckResult, Verification
 from ordinate.pretrained.verification.runners import RUNNERS
-from ordinate.pretrained.verification.theirs import load_theirs, quiet, transformers_library
+from ordinate.pretrained.verification.theirs import load_theirs, quiet, transformers_library, with_default_type
 from ordinate.pretrained.weights import load, published_shape
 
 CHECKS: Sequence[type[Check]] = (
@@ -198,7 +199,8 @@ def _results(
         done += next(shares)
         for check, share in zip(stage, shares, strict=True):
             on_progress(Progress("verify", title, done / total, 1.0))
-            found[key, check.name] = _run(check.ours if library == OURS else check.theirs, model)
+            with nullcontext() if library == OURS else with_default_type(dtype):
+                found[key, check.name] = _run(check.ours if library == OURS else check.theirs, model)
             done += share
         # before the next one is loaded
         del model
