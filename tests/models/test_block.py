@@ -8,18 +8,20 @@ from ordinate.mixers import Softmax
 from ordinate.models.block import Block
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForward
 from ordinate.models.norm_kinds import NORMS, make_norm
-from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes import NoPosition
 
 AT = NoPosition().at(Geometry.causal(5))
+
+
+def norm_of(kind, width):
+    return make_norm(kind, width, None, zero_centred=False, bias=True)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("feedforward", FEEDFORWARD_KINDS)
 def test_a_block_adds_both_branches_to_what_was_there(norm, feedforward):
     inner = FeedForward(feedforward, 8, 12)
-    made = partial(make_norm, norm, eps=None, zero_centred=False, bias=True)
-    block = Block(Softmax(width=8, heads=2), inner, made, 8, dropout=0.0)
+    block = Block(Softmax(width=8, heads=2), inner, partial(norm_of, norm), 8, dropout=0.0)
     x = torch.randn(2, 5, 8)
     y, state = block(x, AT)
     between = x + block.mixer(block.mixer_norm(x), AT)[0]
@@ -28,7 +30,7 @@ def test_a_block_adds_both_branches_to_what_was_there(norm, feedforward):
 
 
 def test_a_block_whose_branches_say_nothing_changes_nothing():
-    block = Block(Softmax(width=8, heads=2), FeedForward("gelu", 8, 12), RMSNorm, 8, dropout=0.0)
+    block = Block(Softmax(width=8, heads=2), FeedForward("gelu", 8, 12), partial(norm_of, "rms"), 8, dropout=0.0)
     torch.nn.init.zeros_(block.mixer.out.weight)
     torch.nn.init.zeros_(block.feedforward.narrow.weight)
     x = torch.randn(2, 5, 8)
@@ -51,7 +53,7 @@ def test_swiglu_is_its_formula():
 
 
 def test_dropout_acts_in_training_only():
-    block = Block(Softmax(width=8, heads=2), FeedForward("gelu", 8, 12), RMSNorm, 8, dropout=0.5)
+    block = Block(Softmax(width=8, heads=2), FeedForward("gelu", 8, 12), partial(norm_of, "rms"), 8, dropout=0.5)
     x = torch.randn(2, 5, 8)
     assert not torch.equal(block(x, AT)[0], block(x, AT)[0])
     block.eval()

@@ -74,7 +74,8 @@ def test_defaults_and_aliases_are_those_of_transformers(name):
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if issubclass(family_class(name), DecoderLike)])
 def test_classifiers_leave_out_the_padding_token_of_transformers_by_default(name):
-    assert family_of(name).defaults.get("pad_token_id") == getattr(DRAWN["config_class"](name)(), "pad_token_id", None)
+    theirs = getattr(DRAWN["config_class"](name)(), "pad_token_id", None)
+    assert family_of(name).defaults.get("pad_token_id") == theirs
 
 
 def outcomes(draws):

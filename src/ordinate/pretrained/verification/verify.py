@@ -92,10 +92,7 @@ def verify(
     own = "a model in Ordinate's own format has no other library to be compared with: save it with ordinate.save"
     early = 'add it, "model_type": "bert" for a BERT: files of early checkpoints lack it'
     need("model_type" in config, published, f"{folder} has none", own if "shape" in config else early)
-    whole = not (folder / ADAPTER).exists()
-    need(whole, "a checkpoint must be a whole model", f"{folder} has {ADAPTER}", "merge the adapter, and save it")
-    must, alone = "verify compares a language model alone", "save it by ordinate.save, and verify that folder"
-    need(wrapper_for(config) is None, must, f"got a {config['model_type']}, of texts and images", alone)
+    _need_whole(folder, config)
     library = transformers_library()
     family, shape = family_for(config), published_shape(folder)
     runner = _runner(family, shape, config, tokens, seed)
@@ -121,6 +118,14 @@ def verify(
             for kind in chosen
         ),
     )
+
+
+def _need_whole(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless a checkpoint is a whole model, and one that Ordinate has as a whole."""
+    whole = not (folder / ADAPTER).exists()
+    need(whole, "a checkpoint must be a whole model", f"{folder} has {ADAPTER}", "merge the adapter, and save it")
+    must, alone = "verify compares a language model alone", "save it by ordinate.save, and verify that folder"
+    need(wrapper_for(config) is None, must, f"got a {config['model_type']}, of texts and images", alone)
 
 
 def check_names() -> list[str]:
