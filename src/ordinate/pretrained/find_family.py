@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known, shown
@@ -31,14 +31,10 @@ def language_config(config: Mapping[str, Any]) -> CheckpointConfig:
         return CheckpointConfig(config)
     inner, headed = wrapper.text_config(config), wrapper.has_head(config)
     family = family_for(inner)
-    need(
-        isinstance(family, DecoderLike),
-        f"the language model of a {wrapper.model_type} must be a decoder",
-        f"got text_config with model_type {family.model_type}",
-        "load another checkpoint",
-    )
-    decoder = cast(DecoderLike, family)
-    named = {True: decoder.causal_lm_class, False: decoder.base_class, None: None}[headed]
+    if not isinstance(family, DecoderLike):
+        must = f"the language model of a {wrapper.model_type} must be a decoder"
+        raise ValueError(f"{must}; got text_config with model_type {family.model_type}; load another checkpoint")
+    named = {True: family.causal_lm_class, False: family.base_class, None: None}[headed]
     return CheckpointConfig({**inner, "architectures": None if named is None else [named]})
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from ordinate.core.checks import need, shown
 from ordinate.models.expert_options import ExpertOptions
@@ -74,9 +74,10 @@ class Phimoe(BiasedHead, MoeLike):
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
         # transformers takes two, whatever num_experts_per_tok says
-        count, jitter = self.expert_count(config), float(config[JITTER])
+        count = self.expert_count(config)
         need(count > 1, f"{COUNT} of a {self.model_type} must be above 1", f"got {count}", "load another checkpoint")
-        return {"experts": ExpertOptions(count=count, scores="sparsemixer", normalise=False, jitter=jitter)}
+        options = ExpertOptions(count, scores="sparsemixer", normalise=False, jitter=float(config[JITTER]))
+        return {"experts": options}
 
     def expert_config(self, shape: Shape) -> dict[str, Any]:
         told, options = super().expert_config(shape), shape.experts
@@ -93,10 +94,10 @@ class Phimoe(BiasedHead, MoeLike):
         if kind == "default":
             return super().scheme(config, head_width)
         short, long = given.get(SHORT), given.get(LONG)
-        fits = isinstance(short, int | float) and short > 0 and short == long
         must = f"{SHORT} and {LONG} of rope_parameters must be the same number above zero"
-        need(fits, must, f"got {shown(short)}, {shown(long)}", "load another checkpoint")
-        fixed = {"long_factor": read.get("short_factor"), "attention_factor": float(cast(float, short))}
+        if not isinstance(short, int | float) or short <= 0 or short != long:
+            raise ValueError(f"{must}; got {shown(short)}, {shown(long)}; load another checkpoint")
+        fixed = {"long_factor": read.get("short_factor"), "attention_factor": float(short)}
         return rope_spec({**read, **fixed}, head_width, config["max_position_embeddings"])
 
     def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
