@@ -13,7 +13,7 @@ from ordinate.models import ExpertOptions
 from ordinate.pretrained import verify
 from ordinate.pretrained.weights import family_of, load, save
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 LONG |= {"original_max_position_embeddings": 16, "short_mscale": 1.2, "long_mscale": 1.2}
@@ -96,6 +96,22 @@ def agrees(folder):
 def test_what_is_not_implemented_is_refused_by_its_name(family, config, match):
     with pytest.raises(ValueError, match=match):
         family_of(family).read_config(FIELDS[family][0] | config, ())
+
+
+@pytest.mark.parametrize(
+    ("family", "told"),
+    [
+        ("granite_swa", {}),
+        ("granitemoe_swa", {}),
+        ("exaone_moe", {}),
+        ("exaone_moe", {"sliding_window_pattern": 3}),
+    ],
+)
+def test_layers_have_the_windows_that_transformers_gives_them(family, told):
+    config = FIELDS[family][0] | {"num_hidden_layers": 11, "sliding_window": 5, "layer_types": None} | told
+    theirs = transformers.CONFIG_MAPPING[family](**config).layer_types
+    found = family_of(family).read_config(config, ()).layer_windows
+    assert found == [5 if kind == "sliding_attention" else None for kind in theirs]
 
 
 SIZES = {"vocabulary": 19, "width": 16, "layers": 2, "heads": 2, "hidden": 12, "norm_eps": 1e-5}
