@@ -219,6 +219,23 @@ def test_a_theta_of_dbrx_that_has_no_effect_is_told(made):
     agrees(made("dbrx", "ForCausalLM"))
 
 
+@pytest.mark.parametrize(
+    ("family", "told", "key"),
+    [
+        ("dbrx", {"ffn_config": {"ffn_hidden_size": 2**63 + 1}}, "ffn_hidden_size"),
+        ("dbrx", {"ffn_config": {"moe_num_experts": 10**12 + 1}}, "moe_num_experts"),
+        ("dbrx", {"attn_config": ATTENTION | {"kv_n_heads": 2**63 + 1}}, "kv_n_heads"),
+        ("xglm", {"attention_heads": 2**63 + 1}, "attention_heads"),
+        ("exaone_moe", {"num_shared_experts": 2**63 + 1}, "num_shared_experts"),
+        ("hunyuan_v1_moe", {"num_experts": 2**63 + 1}, "num_experts"),
+    ],
+)
+def test_a_size_that_no_tensor_can_have_is_refused_by_its_name(family, told, key, made):
+    folder = made(family, "ForCausalLM", told)
+    with pytest.raises(ValueError, match=f"{key} in config.json must fit the weights; got .*; they have no"):
+        load(folder)
+
+
 def renamed(folder, old, new):
     kept = {name.replace(old, new): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})

@@ -148,7 +148,10 @@ def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
     tensors: SizedTensors = stored if wrapper is None else WrappedTensors(stored, wrapper)
     # sizes that the family does not have are without effect
     known = {*family.defaults, *family.aliases} - family.optional_sizes
-    check_sizes({name: value for name, value in given.items() if name in known or name not in SIZES}, tensors)
+    nested = [value for name, value in given.items() if name in known and isinstance(value, dict)]
+    inner = {name: value for part in nested for name, value in part.items() if name in SIZES - {*family.aliases}}
+    outer = {name: value for name, value in given.items() if name in known or name not in SIZES}
+    check_sizes(inner | outer, tensors)
     given = CheckpointConfig(with_generation_settings(given, folder, SPECIAL_TOKENS))
     with reading(folder / CONFIG):
         shape = family.read_config(given, tensors.keys())

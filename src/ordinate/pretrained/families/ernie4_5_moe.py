@@ -61,8 +61,8 @@ class Ernie45Moe(ErnieLike, MoeLike):
         LEAST: 1e-12,
     }
     count_key = COUNT
-    expert_sizes = frozenset({INNER})
-    optional_sizes = frozenset({"intermediate_size", INNER})
+    expert_sizes = frozenset({INNER, COUNT, CHOSEN})
+    optional_sizes = frozenset({"intermediate_size", *expert_sizes})
     renamed: ClassVar[Mapping[str, str]] = {f"mlp.{STATICS}": f"mlp.gate.{STATICS}"}
     wide = (".choice_bias", ".router.weight")
 
