@@ -132,6 +132,10 @@ class EncoderShape(Shape):
             f"got head={self.head!r}",
             "leave it out",
         )
+        self._check_transforms()
+
+    def _check_transforms(self) -> None:
+        """Raise unless the transforms of hidden states before the logits are those of this head."""
         need(
             self.pool != "late" or not self.head_transform,
             "pool='late' is an option of the pooler",

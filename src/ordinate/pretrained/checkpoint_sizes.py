@@ -27,13 +27,9 @@ DIMENSIONS = frozenset(
      "num_experts_per_tok", "moe_intermediate_size", "count", "chosen", "dense_hidden",
      "shared_hidden", "shared_expert_intermediate_size", "shared_intermediate_size", "n_routed_experts",
      "n_shared_experts", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
-<<<<<<< HEAD
-     "state_size", "n_groups", "conv_kernel", "expand", "linear_num_key_heads", "linear_num_value_heads",
-     "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim"}
-=======
      "state_size", "n_groups", "conv_kernel", "expand", "attention_heads", "kv_n_heads", "moe_num_experts",
-     "moe_top_k", "num_shared_experts"}
->>>>>>> 6d959f10 (Sizes inside of attn_config and ffn_config must fit the weights, too)
+     "moe_top_k", "num_shared_experts", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+     "linear_value_head_dim", "linear_conv_kernel_dim", "dim", "hidden_dim"}
 )  # fmt: skip
 # quotients of two sizes, which may be fractions
 RATIOS = frozenset({"mlp_ratio"})

@@ -23,7 +23,7 @@ OPTIONAL: Mapping[str, Any] = {
     ),
     **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv"), float | None),
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), float | None),
-    **dict.fromkeys(("use_bidirectional_attention", "use_bias"), bool | None),
+    **dict.fromkeys(("use_bidirectional_attention", "use_bias", "emb_layer_norm_before"), bool | None),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config", "ffn_config"), dict[str, Any] | None),
     **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
     "eos_token_id": int | list[int] | None,
@@ -66,13 +66,23 @@ OPTIONAL: Mapping[str, Any] = {
 }  # fmt: skip
 """Types of keys that have several."""
 UNSET: Mapping[str, Any] = dict.fromkeys(
-    ("intermediate_size", "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "n_group", "topk_group"),
+    (
+        "vocab_size",
+        "mask_token_id",
+        "intermediate_size",
+        "n_routed_experts",
+        "n_shared_experts",
+        "num_experts_per_tok",
+        "n_group",
+        "topk_group",
+    ),
     int | None,
 )
 """Types of keys that may be null only in families where that is the default."""
 NO_COUNTS = frozenset(
     {
         "pad_token_id",
+        "mask_token_id",
         "bos_token_id",
         "eos_token_id",
         "forced_bos_token_id",

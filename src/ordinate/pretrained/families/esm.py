@@ -66,7 +66,7 @@ class Esm(RobertaLike):
         "max_position_embeddings": 1026,
         "rope_theta": 10_000.0,
         "position_embedding_type": ABSOLUTE,
-        "emb_layer_norm_before": False,
+        "emb_layer_norm_before": None,
         "token_dropout": False,
     }
 
@@ -93,7 +93,7 @@ class Esm(RobertaLike):
         return {
             # another type adds no positions, as in transformers
             "scheme": schemes.get(kind, "none"),
-            "embedding_norm": config["emb_layer_norm_before"],
+            "embedding_norm": bool(config["emb_layer_norm_before"]),
             "mask_token": mask if drops else None,
         }
 

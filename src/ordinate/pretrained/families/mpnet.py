@@ -67,7 +67,7 @@ class Mpnet(RobertaLike):
 
     def embeddings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         must, came = (
-            f"{ROWS} must be at least {BUCKETS}, of which transformers reads the table",
+            f"{ROWS} must be at least {BUCKETS}, which transformers reads",
             f"got {config[ROWS]}",
         )
         need(config[ROWS] >= BUCKETS, must, came, "load another checkpoint")
