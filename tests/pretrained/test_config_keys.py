@@ -96,8 +96,8 @@ def test_is_causal_must_be_that_of_the_family(family):
 def test_a_window_that_only_the_cache_of_transformers_has_is_refused(family, name, windowed):
     read, sizes = family_of(family), FIELDS[family][0]
     # no layer needs a window
-    whole = {"layer_types": ["full_attention"] * sizes.get("num_hidden_layers", 0)}
-    sizes = sizes | (whole if "layer_types" in sizes else {})
+    types = [kind.replace("sliding", "full") for kind in sizes.get("layer_types", [])]
+    sizes = sizes | ({"layer_types": types} if types else {})
     for value in (None, 3):
         if value is None or family in windowed:
             read.read_config(sizes | {name: value}, ())
