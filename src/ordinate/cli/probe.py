@@ -126,19 +126,18 @@ def probe(
     with folder.lock():
         sizes = {"sequences": amount.samples, "length": amount.length}
         material = _images(images) if images else text_data(subject, text, **sizes, folder=place)
-        if isinstance(material, Exception) and not isinstance(subject, Exception):
-            # nothing could be measured: no input, or too little of it
-            raise material
         if not isinstance(material, Exception):
             material = replace(check_input(subject, material), budget=amount.budget)
             console.print(f"input: {material.source}", markup=False, soft_wrap=True)
+        elif not isinstance(subject, Exception):
+            raise material  # there is no input, or too little of it
         inputs = {"model": _name(place), "files": model_fingerprint(place), "text": str(images or text or "default")}
         inputs |= {**sizes, "budget": amount.budget, "seed": seed, "read": _digest(material), **layers.given}
         folder.open(inputs, _about(_name(place), subject, material))
         with closing(console_progress(console)) as display:
             failed = run_probes(asked, subject, material, folder, seed, display.on_progress)
     console.print(f"report: {build_findings(folder.path)}", soft_wrap=True)
-    return 1 if failed or isinstance(subject, Exception) else 0
+    return int(failed or isinstance(subject, Exception))
 
 
 def _listed(given: tuple[str, ...]) -> list[str]:

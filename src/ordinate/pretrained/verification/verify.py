@@ -88,11 +88,7 @@ def verify(
     need_seed(seed)
     need(folder.is_dir(), "a checkpoint must be a folder", f"got {str(folder)!r}", "download it first")
     config = read_config(folder)
-    published = "the config.json of a published checkpoint names its family (model_type)"
-    own = "a model in Ordinate's own format has no other library to be compared with: save it with ordinate.save"
-    early = 'add it, "model_type": "bert" for a BERT: files of early checkpoints lack it'
-    need("model_type" in config, published, f"{folder} has none", own if "shape" in config else early)
-    _need_whole(folder, config)
+    _need_published(folder, config)
     library = transformers_library()
     family, shape = family_for(config), published_shape(folder)
     runner = _runner(family, shape, config, tokens, seed)
@@ -120,8 +116,12 @@ def verify(
     )
 
 
-def _need_whole(folder: Path, config: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless a checkpoint is a whole model, and one that Ordinate has as a whole."""
+def _need_published(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless a folder has a whole published checkpoint, of a model that is one here, too."""
+    published = "the config.json of a published checkpoint names its family (model_type)"
+    own = "a model in Ordinate's own format has no other library to be compared with: save it with ordinate.save"
+    early = 'add it, "model_type": "bert" for a BERT: files of early checkpoints lack it'
+    need("model_type" in config, published, f"{folder} has none", own if "shape" in config else early)
     whole = not (folder / ADAPTER).exists()
     need(whole, "a checkpoint must be a whole model", f"{folder} has {ADAPTER}", "merge the adapter, and save it")
     must, alone = "verify compares a language model alone", "save it by ordinate.save, and verify that folder"
