@@ -137,7 +137,7 @@ def probe(
         with closing(console_progress(console)) as display:
             failed = run_probes(asked, subject, material, folder, seed, display.on_progress)
     console.print(f"report: {build_findings(folder.path)}", soft_wrap=True)
-    return int(failed or isinstance(subject, Exception))
+    return int(bool(failed) or isinstance(subject, Exception))
 
 
 def _listed(given: tuple[str, ...]) -> list[str]:
