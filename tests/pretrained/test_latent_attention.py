@@ -137,7 +137,6 @@ def test_a_setting_that_cannot_be_computed_is_refused_by_name(family, told, matc
             {"mixer": "latent:variant.scale=0.3"},
             "the scale of the mixer must be that of the mscale_all_dim of the sch",
         ),
-        ({"kv_heads": 1}, "a deepseek_v3 has as many kv_heads as heads; got 1 of 2; leave kv_heads out"),
         ({"scheme": "alibi"}, "this family requires the scheme rope; got 'alibi'"),
     ],
 )

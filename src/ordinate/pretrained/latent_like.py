@@ -62,8 +62,6 @@ class LatentLike(DeepseekMoeLike):
         return replace(plain, mixer=latent_spec(options))
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        must, came = f"a {self.model_type} has as many kv_heads as heads", f"got {shape.kv_heads} of {shape.heads}"
-        need(shape.kv_heads in (None, shape.heads), must, came, "leave kv_heads out, or use save_pretrained")
         made, options = super().config(shape), latent_options(shape) or LatentOptions()
         rotated = made.pop("head_dim")
         content, value, rank = options.widths(rotated)
