@@ -109,3 +109,17 @@ def test_an_unknown_feature_is_refused():
         ValueError, match=r"option feature of LinearAttention must be .*'elu', 'relu', 'square'.*; got 'elo'"
     ):
         LinearAttention(width=8, heads=2, feature="elo")
+
+
+def test_it_is_compiled_without_a_code_generator_too():
+    # the gradient of elu has another layout than PyTorch's compiler expects where its input is not contiguous
+    mixer, where = LinearAttention(width=8, heads=2), Geometry.causal(5)
+
+    def run(x):
+        return mixer(x, NoPosition().at(where))[0]
+
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    exact, made = (
+        torch.autograd.grad(f(x).square().sum(), x)[0] for f in (run, torch.compile(run, backend="aot_eager"))
+    )
+    torch.testing.assert_close(made, exact)

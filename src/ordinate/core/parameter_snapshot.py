@@ -10,7 +10,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ordinate.core.devices import on_cpu
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import has_memory, has_values, is_recorded
 
 # larger parameters are compared in so many entries, and only after steps of optimisers
 MAX_COMPARED = 2**12
@@ -76,7 +76,7 @@ class _Parameter(NamedTuple):
     @property
     def has_same_entries(self) -> bool:
         """Whether its numbers are the same, those that are compared."""
-        return self.entries is None or torch.equal(self.entries, _entries(self.value))
+        return self.entries is None or is_recorded() or torch.equal(self.entries, _entries(self.value))
 
 
 class ParameterSnapshot:
@@ -133,7 +133,7 @@ def _version(x: Tensor) -> int:
 
 
 def _address(x: Tensor) -> int:
-    return x.data_ptr() if has_values(x) else 0
+    return x.data_ptr() if has_memory(x) else 0
 
 
 def _entries(x: Tensor) -> Tensor:

@@ -276,8 +276,21 @@ def contiguous_channels(x: Tensor) -> Tensor:
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether values can be read: not of meta and fake tensors, nor of those that torch.func maps over."""
+    """Whether values can be read: those of tensors with memory, unless make_fx records operations."""
+    return has_memory(x) and not is_recorded()
+
+
+def has_memory(x: Tensor) -> bool:
+    """Whether a tensor has memory: not meta and fake tensors, nor those that torch.func maps over."""
     return not (x.is_meta or isinstance(x, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
+def is_recorded() -> bool:
+    """Whether make_fx records operations, for `torch.func.linearize` for example: a number that is read ends it."""
+    # under torch.compile, which cannot trace the question, other ways are chosen
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def autocasts(x: Tensor) -> bool:

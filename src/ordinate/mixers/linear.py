@@ -75,7 +75,9 @@ class LinearAttention(AttentionProjections, SequenceMixer[LinearAttentionState])
         # running sums in 16 bits would lose small terms
         with without_autocast(x):
             phi, wide = FEATURES[self.feature], torch.promote_types(q.dtype, torch.float32)
-            y, state = self._mean(phi(q.to(wide)), phi(k.to(wide)), v.to(wide), at, real, state)
+            # contiguous, since torch.compile takes the gradient of elu to have the layout of its input
+            q_features, k_features = (phi(x.to(wide).contiguous()) for x in (q, k))
+            y, state = self._mean(q_features, k_features, v.to(wide), at, real, state)
         return self.out(rearrange(y.to(q.dtype), "b h n d -> b n (h d)")), state
 
     def _mean(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ordinate.core.tensors import autocasts, has_values, without_autocast
+from ordinate.core.tensors import autocasts, has_values, is_recorded, without_autocast
 
 # tensors or None, by position
 Tensors = Sequence[Any]
@@ -102,6 +102,8 @@ def untraceable(x: Tensor) -> str | None:
         return "transforms of torch.func cannot trace it"
     if forward_ad._current_level >= 0:
         return "forward-mode differentiation cannot trace it"
+    if is_recorded():
+        return "make_fx, and torch.func.linearize, cannot record it"
     return None if has_values(x) else "meta and fake tensors have no values"
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from ordinate.core.checks import need
 from ordinate.core.shapes import EncodedKeys, EncodedQueries
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import has_memory
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def need_memory(into: EncodedKeys | None, keys: EncodedKeys) -> None:
         lambda: f"got strides of {into.stride()}",
         remedy,
     )
-    same = has_values(keys) and into.untyped_storage().data_ptr() == keys.untyped_storage().data_ptr()
+    same = has_memory(keys) and into.untyped_storage().data_ptr() == keys.untyped_storage().data_ptr()
     need(not same, "keys are encoded into other memory than their own", "got a part of the same storage", remedy)
     remedy = "encode under torch.no_grad(), or leave out into="
     must, came = "keys are encoded into given memory without gradients", "got a call with gradients enabled"
