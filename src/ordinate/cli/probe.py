@@ -112,12 +112,11 @@ def probe(
     from ordinate.probing.runner.default_model import model_fingerprint
     from ordinate.probing.runner.probe_data import check_input
     from ordinate.probing.runner.probe_folder import ProbeFolder
-    from ordinate.probing.runner.probe_runner import parse_probes as parsed
-    from ordinate.probing.runner.probe_runner import run_probes
+    from ordinate.probing.runner.probe_runner import parse_probes, run_probes
     from ordinate.report.build import build_findings
 
     console = SafeConsole()
-    asked = parsed(_listed(probes))
+    asked = parse_probes(_listed(probes))
     need_seed(seed)
     check_output_folder(out or Path("runs"), ())
     place = model or _default(console)
