@@ -89,7 +89,7 @@ def table(found: dict[str, dict[str, Any]]) -> list[list[str]]:
 
 
 def answers(found: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """The short table of README.md, and of the first lines about speed in docs/attention.md: the lowest and highest ratio of each kind, in both types."""
+    """The short table of README.md and docs/attention.md: lowest and highest ratio of each kind, in both types."""
     rows = [["float32, bfloat16", *found]]
     for title, keys in ANSWERS.items():
         own = []

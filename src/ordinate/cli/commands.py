@@ -12,7 +12,7 @@ class Command:
         help: what it does, in a line.
         extra: the extra that installs what it needs; None: nothing beyond the light core.
         function: name of its function, if the module `ordinate.cli.COMMAND` has no `app` of its own.
-        resumes: whether it goes on where an earlier one was interrupted.
+        resumes: whether it resumes an interrupted one when it is repeated.
     """
 
     help: str

@@ -14,8 +14,6 @@ from ordinate.core.checks import need
 from ordinate.core.output_folder import check_output_file
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ordinate.evaluation.outcome import Evaluation
     from ordinate.evaluation.result import ModelResult
 
@@ -111,7 +109,7 @@ def _check(
     )
 
 
-def _print(console: "Console", found: "Evaluation") -> None:
+def _print(console: SafeConsole, found: "Evaluation") -> None:
     """Print the answer, then a table for each model, then what else must be known."""
     console.print(str(found), soft_wrap=True)
     console.print()

@@ -115,8 +115,7 @@ def probe(
     from ordinate.probing.runner.probe_runner import parse_probes, run_probes
     from ordinate.report.build import build_findings
 
-    console = SafeConsole()
-    asked = parse_probes(_listed(probes))
+    console, asked = SafeConsole(), parse_probes(_listed(probes))
     need_seed(seed)
     check_output_folder(out or Path("runs"), ())
     place = model or _default(console)
