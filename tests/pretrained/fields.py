@@ -1419,6 +1419,21 @@ FIELDS = {
     **dict.fromkeys(("bart", "mbart", "pegasus"), (MARIAN, BART_FIELDS, [PAIRS])),
 }
 
+# of layers without attention, beside those with the attention of the family
+DELTA_MIXERS = [
+    f"gated_deltanet:{options}variant.norm_eps={eps}"
+    for options in (
+        "",
+        "heads=4,key_width=5,",
+        "key_width=3,value_ratio=1,taps=1,",
+        "key_width=4,variant.key_heads=1,",
+        "heads=6,key_width=2,variant.key_heads=3,variant.value_width=5,",
+        "negative_eigenvalues=true,key_width=5,",
+        "key_width=5,gate=false,",
+        "key_width=5,variant.activation=gelu,",
+    )
+    for eps in ("1e-05", "1e-06")
+]
 LATENT_MIXERS = [
     "latent",
     "latent:variant.rank=8",

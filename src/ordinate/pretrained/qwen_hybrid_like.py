@@ -68,8 +68,9 @@ class QwenHybridLike(HybridLike):
         return {"rope_parameters": {"partial_rotary_factor": 1.0} | parameters}
 
     def delta_config(self, shape: Shape, sizes: DeltaRuleSizes) -> dict[str, Any]:
-        must = f"a {self.model_type} has one epsilon of all norms, gated DeltaNets without negative_eigenvalues"
-        came = f"got {shape.norm_eps}, {sizes.norm_eps} and negative_eigenvalues={sizes.negative_eigenvalues}"
+        must = f"a gated_deltanet mixer of a {self.model_type} has the norm_eps of the model, no negative_eigenvalues"
+        own = f"variant.norm_eps={sizes.norm_eps} and negative_eigenvalues={sizes.negative_eigenvalues}"
+        came = f"got norm_eps={shape.norm_eps}, {own}"
         fits = sizes.norm_eps == shape.norm_eps and not sizes.negative_eigenvalues
         need(fits, must, came, "use save_pretrained instead")
         return super().delta_config(shape, sizes)
