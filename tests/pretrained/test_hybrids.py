@@ -219,7 +219,7 @@ def test_a_model_of_your_own_is_saved_and_read_there(tmp_path, family, options):
         ({"mixer": f"{DELTA},{GATED},{GATED}", "scheme": "none,rope,rope:theta=100.0"}, "one kind of attention"),
         ({"mixer": f"{DELTA},{DELTA},{GATED}".replace("taps=3", "taps=3,gate=false")}, "has gates .*got gate=False"),
         ({"mixer": f"{DELTA},{DELTA},{GATED}".replace("taps=3", "taps=3,negative_eigenvalues=true")}, "negative_eig"),
-        ({"mixer": f"{DELTA},{DELTA},{GATED}".replace("heads=2,variant.norm_eps=1e-06", "heads=2")}, "the norm_eps of"),
+        ({"mixer": f"{DELTA},{DELTA},{GATED}".replace("heads=2,variant.norm_eps=1e-06", "heads=2")}, "the norm_eps"),
         ({"feedforward": "geglu"}, "activation of its feedforward"),
         ({"mixer": f"{DELTA},{DELTA},softmax"}, "a qwen3_next requires the mixer 'softmax:variant.qk_norm=true"),
         ({"mixer": f"{DELTA},{DELTA},{GATED}", "scheme": "sinusoidal,none,rope"}, "and none in the other layers"),
