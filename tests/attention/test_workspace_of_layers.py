@@ -7,6 +7,7 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention import _native
 from ordinate.ops.native import build
 from ordinate.schemes import T5, Alibi, Fire
+from ordinate.schemes._held import apart
 from tests.attention.test_workspace import held, need_close
 
 HEADS = 4
@@ -47,7 +48,7 @@ def test_what_is_said_of_each_layer_is_what_it_holds(backend, name, learns, monk
 def test_a_placed_scheme_holds_no_more_after_it_was_explained():
     q = torch.randn(1, HEADS, 40, 8)
     at = T5(heads=HEADS).at(Geometry.causal(40))
-    fresh = at.apart()
+    fresh = apart(at)
     for backend in ("sdpa", "reference"):
         explain(q, q, q, at, backend=backend)
     assert vars(at) == vars(fresh)

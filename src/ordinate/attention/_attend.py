@@ -22,6 +22,7 @@ from ordinate.core.shapes import (
     WeightsAndSink,
 )
 from ordinate.core.tensors import autocasts, without_autocast
+from ordinate.schemes._held import apart
 from ordinate.schemes._scheme import Encoded, Placed
 
 BACKEND_VARIABLE = "ORDINATE_ATTENTION_BACKEND"
@@ -225,10 +226,10 @@ def explain(
 
     The placed scheme `at` holds afterwards what it held before, and no more.
     """
-    call = _call(q, k, v, at.apart() if isinstance(at, Placed) else at, scale, dropout, score_options)
+    call = _call(q, k, v, apart(at) if isinstance(at, Placed) else at, scale, dropout, score_options)
     with without_autocast(call.q):
         # what is made to choose has not been made before the call itself
-        asked = changed(call, at=call.at.apart())
+        asked = changed(call, at=apart(call.at))
         name, unsupported = _choose(asked, backend)
         chosen = BACKENDS[name]
         return Explanation(name, unsupported, chosen.workspace_bytes(call), call.flops, chosen.way(asked))

@@ -20,6 +20,7 @@ from ordinate.ops.double_backward import Formula, gradients, in_one
 from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention
 from ordinate.ops.offset_bias_attention import masked_table
+from ordinate.schemes._held import apart
 
 
 class NativeResults(NamedTuple):
@@ -138,7 +139,7 @@ def native_workspace(call: AttentionCall, bias: Bias | None = None) -> int:
         bias: bias of each pair, with which no keys are looked for that could be left out; None: there is none.
     """
     type, result = _type(call.q), math.prod(call.q.shape[:3]) * call.v.shape[3] * call.q.element_size()
-    at = call.at.apart()
+    at = apart(call.at)
 
     def prepared() -> tuple[Any, ...]:
         table = masked_table(at.offset_table, call.where, call.q.shape[1], torch.float32)

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from ordinate.attention._backend import AttentionCall
 from ordinate.core.records import changed
 from ordinate.ops.matmul import multiplies_tiles
+from ordinate.schemes._held import rows_of
 
 # rows of the two parts that are computed
 SMALL, LARGE = 8, 16
@@ -39,7 +40,7 @@ def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], r
     def of(first: int, count: int) -> Callable[[], Tensor]:
         block = slice(first, first + count)
         # laid out as the whole is: a slice would be copied where the whole is not
-        part = changed(call, q=call.q[:, :, block].clone(), at=call.at.rows(block))
+        part = changed(call, q=call.q[:, :, block].clone(), at=rows_of(call.at, block))
         return lambda: run(part)
 
     given = call.where.shape[0]

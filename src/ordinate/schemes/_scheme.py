@@ -395,19 +395,6 @@ class Placed:
         block._embedded = self._embedded
         return block
 
-    def apart(self) -> "Placed":
-        """Return a copy that holds what this one holds, and keeps to itself what it computes."""
-        other = copy.copy(self)
-        vars(other).update(vars(self), _made=dict(self._made))
-        return other
-
-    def rows(self, queries: slice) -> "Placed":
-        """Bind the scheme to a block of the queries; of bias and mask it has the rows that this one holds."""
-        block = self.block(queries)
-        held = {key: x for key, x in self._made.items() if isinstance(key, tuple) and key[0] in ("bias", "mask")}
-        block._made = {key: None if x is None else x[:, :, queries] for key, x in held.items()}
-        return block
-
 
 def _no_tokens() -> None:
     """Stand for a reference to the tokens that `Placed.embed` returned, before its first call."""

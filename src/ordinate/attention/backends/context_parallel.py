@@ -7,6 +7,7 @@ from ordinate.core.records import changed
 from ordinate.core.sequence_shard import SequenceShard, with_window
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Values
 from ordinate.ops.blocks import visible_keys
+from ordinate.schemes._held import apart
 from ordinate.schemes._scheme import Placed, Scheme
 
 # hooks that must be called with all keys
@@ -54,8 +55,10 @@ class ContextParallel(Backend):
         parts = _calls(call, call.where, k, v)
         out = call.v.element_size() * call.q.shape[:3].numel() * call.v.shape[3]
         gathered = call.where.world * (call.k.numel() + call.v.numel()) * call.k.element_size()
-        apart = (changed(part, at=part.at.apart()) for part in parts)
-        return gathered + max(out, *(_backend(x).workspace_bytes(part) for x, part in zip(apart, parts, strict=True)))
+        copies = (changed(part, at=apart(part.at)) for part in parts)
+        return gathered + max(
+            out, *(_backend(x).workspace_bytes(y) for x, y in zip(copies, parts, strict=True))
+        )
 
 
 def _parts(call: AttentionCall) -> list[AttentionCall]:

@@ -12,6 +12,7 @@ from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, KeyNorms, Keys, Outputs, Values
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.native import build, decode
+from ordinate.schemes._held import apart
 
 # with more queries PyTorch's attention works in blocks
 MAX_QUERIES = 4
@@ -81,7 +82,7 @@ class Decode(Backend):
 
         Counted while the step is computed once.
         """
-        step = changed(call, at=call.at.apart())
+        step = changed(call, at=apart(call.at))
         in_cpp = _cpp_supported(call)
         compute = _in_cpp if in_cpp else _in_torch
 

@@ -16,6 +16,7 @@ from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import QueryBlock, largest_blocks, offset_geometry
 from ordinate.ops.native import build
 from ordinate.schemes._fast_forms import vectors_of
+from ordinate.schemes._held import apart
 
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, the memory
 # of all their biases counts
@@ -81,7 +82,7 @@ class DenseBias(Backend):
         """
         result = call.q.element_size() * math.prod(call.q.shape[:3]) * call.v.shape[3]
         if not _in_blocks(call):
-            most, held = _bytes_of(changed(call, at=call.at.apart()), _terms)
+            most, held = _bytes_of(changed(call, at=apart(call.at)), _terms)
             # the output does not exist yet while the bias is made
             return max(most - result, held)
         learns, cuts = torch.is_grad_enabled(), largest_blocks(blocks_of(call.where, call.q, call.k))

@@ -17,6 +17,7 @@ from ordinate.core.shapes import OffsetTable, Outputs
 from ordinate.ops import offset_bias_attention, offset_bias_fused, offset_bias_tiles
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
+from ordinate.schemes._held import apart
 
 # with fewer query-key pairs in a head the overhead exceeds the gain, which is smaller without a bias
 MIN_PAIRS = 2**16
@@ -81,9 +82,9 @@ class OffsetBias(Backend):
 
         It computes these, with the tables of all heads, and looks for these keys.
         """
-        # apart, so that the table is made again below
-        apart = changed(call, at=call.at.apart())
-        return self._fused_workspace(call) if _is_fused(call, self._table(apart)) else self._tiled_workspace(call)
+        # a copy, so that the table is made again below
+        copied = changed(call, at=apart(call.at))
+        return self._fused_workspace(call) if _is_fused(call, self._table(copied)) else self._tiled_workspace(call)
 
     def _fused_workspace(self, call: AttentionCall) -> int:
         setting = call.where, call.scale
@@ -92,14 +93,14 @@ class OffsetBias(Backend):
             return offset_bias_fused.largest_part(call.q, call.k, table, *setting)
 
         def one_block() -> Outputs:
-            table = self._table(changed(call, at=call.at.apart()))
+            table = self._table(changed(call, at=apart(call.at)))
             with torch.no_grad():
                 # looked for when the output is there
                 only = (part(table) for _ in range(1))
                 return offset_bias_fused.forward((call.q, call.k, call.v, table), *setting, only)[0]
 
         with torch.no_grad():
-            rows, _ = part(self._table(changed(call, at=call.at.apart()))).blocks[0].size
+            rows, _ = part(self._table(changed(call, at=apart(call.at)))).blocks[0].size
         return run_workspace(one_block, rows)
 
     def _tiled_workspace(self, call: AttentionCall) -> int:
@@ -107,7 +108,7 @@ class OffsetBias(Backend):
         asked = max(2, call.groups) if call.k.shape[1] > 1 else call.groups
         sizes = asked, asked // call.groups, asked // call.groups
         others = (call.q.shape[:2].numel() - len(call.q[:1]) * asked) * call.q.shape[2] * call.v.shape[3]
-        at = call.at.apart()
+        at = apart(call.at)
 
         def some_heads() -> Outputs:
             table = self._table(changed(call, at=at))
@@ -121,7 +122,7 @@ class OffsetBias(Backend):
             return out
 
         def looked_for() -> tuple[Any, ...]:
-            table = self._table(changed(call, at=call.at.apart()))
+            table = self._table(changed(call, at=apart(call.at)))
             with torch.no_grad():
                 return table, offset_bias_attention.head_cuts(call.q, call.k, table, call.where, call.scale)
 
