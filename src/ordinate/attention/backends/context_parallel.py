@@ -56,9 +56,7 @@ class ContextParallel(Backend):
         out = call.v.element_size() * call.q.shape[:3].numel() * call.v.shape[3]
         gathered = call.where.world * (call.k.numel() + call.v.numel()) * call.k.element_size()
         copies = (changed(part, at=apart(part.at)) for part in parts)
-        return gathered + max(
-            out, *(_backend(x).workspace_bytes(y) for x, y in zip(copies, parts, strict=True))
-        )
+        return gathered + max(out, *(_backend(x).workspace_bytes(y) for x, y in zip(copies, parts, strict=True)))
 
 
 def _parts(call: AttentionCall) -> list[AttentionCall]:
