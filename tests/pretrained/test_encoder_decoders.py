@@ -371,3 +371,18 @@ SIZES = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
 def test_a_shape_that_a_family_cannot_represent_is_not_written(kind, choices, match, tmp_path):
     with pytest.raises(ValueError, match=match):
         save(EncoderDecoder(EncoderDecoderShape(**SIZES, **choices)), tmp_path, kind)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bart", "mbart", "pegasus", "marian"])
+def test_a_model_without_a_bias_of_its_logits_is_read_and_written(name, tmp_path):
+    """Files of a `BartModel` such as facebook/bart-base, which transformers reads with zeros in its place."""
+    whole = theirs(name)
+    whole.model.save_pretrained(tmp_path)
+    assert "final_logits_bias" not in load_file(tmp_path / "model.safetensors")
+    other = type(whole).from_pretrained(tmp_path).eval()
+    model = load(tmp_path)
+    assert not model.shape.logit_bias
+    near(model(SOURCE, TARGET), expected(other))
+    save(model, tmp_path / "again", name)
+    near(expected(type(whole).from_pretrained(tmp_path / "again").eval()), expected(other), share=1e-6)

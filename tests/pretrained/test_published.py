@@ -38,6 +38,7 @@ HEADS = {
 }
 HEADS |= {"LMHeadModel": DRAWN["LM"], **dict.fromkeys(("MTModel", "ForConditionalGeneration"), DRAWN["PAIRS"])}
 HEADS |= {"T5WithLMHeadModel": DRAWN["PAIRS"], "EncoderModel": DRAWN["TEXTS"]}
+HEADS |= {"BartModel": DRAWN["PAIRS"], "ElectraForPreTraining": DRAWN["REPLACED"]}
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +90,7 @@ def test_the_table_has_every_family_and_many_models():
     without |= {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"}
     without |= {"phimoe", "nanochat", "exaone_moe", "granite_swa", "granitemoe_swa", "internlm3", "xglm", "biogpt"}
     without |= {"hunyuan_v1_moe", "dbrx", "jais2", "solar_open"}
+    without |= {"esm", "eurobert", "mbart", "mpnet", "nomic_bert", "pegasus", "roberta-prelayernorm", "roformer"}
     assert set(FIRST) == KNOWN - without
     read = len(LOADED) + len(WRAPPED)
     assert WRAPPED == ["google/gemma-3-4b-it"]

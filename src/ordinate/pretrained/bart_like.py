@@ -32,6 +32,7 @@ LEARNED = "learned"
 # all sines before all cosines, not rescaled
 SINUSOIDS = "sinusoidal:form=concatenated,scale=1.0"
 TABLE = "embed_positions.weight"
+LOGIT_BIAS = "final_logits_bias"
 SIDES = ("encoder", "decoder")
 
 
@@ -78,6 +79,10 @@ class BartLike(EncoderDecoderLike):
         "hidden_size": "d_model",
         "num_hidden_layers": "encoder_layers",
     }
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Take a model without a bias of its logits, as a BartModel, for one with zeros, as transformers does."""
+        return {**super().complete_config(config, names), "biased": LOGIT_BIAS in names}
 
     @abstractmethod
     def scheme(self, config: Mapping[str, Any]) -> str:
@@ -129,7 +134,7 @@ class BartLike(EncoderDecoderLike):
             bias=("norm", "feedforward"),
             embedding_scale=config["d_model"] ** 0.5 if config["scale_embedding"] else 1.0,
             embedding_norm=self.embedding_norm,
-            logit_bias=True,
+            logit_bias=config["biased"],
             tie_embeddings=config["tie_word_embeddings"],
             **special_tokens(config, vocabulary),
         )
@@ -138,9 +143,7 @@ class BartLike(EncoderDecoderLike):
         mixers = dict.fromkeys(("mixer", "source_mixer", "cross_mixer"), MIXER)
         scheme = str(shape.scheme_spec) if shape.scheme_spec in self.schemes else self.schemes[0]
         norms = {"norm_position": self.norm_position, "embedding_norm": self.embedding_norm}
-        full = need_encoder_decoder(
-            self, shape, **mixers, **norms, scheme=scheme, source_scheme=scheme, logit_bias=True
-        )
+        full = need_encoder_decoder(self, shape, **mixers, **norms, scheme=scheme, source_scheme=scheme)
         sides = {
             "encoder": {
                 "layers": full.source_layers,
@@ -165,7 +168,9 @@ class BartLike(EncoderDecoderLike):
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         separate = isinstance(shape, EncoderDecoderShape) and shape.source_vocabulary is not None
         table = "model.decoder.embed_tokens.weight" if separate else "model.shared.weight"
-        rules = [TensorRule("tokens.weight", (table,)), SingleRow("logit_bias", ("final_logits_bias",))]
+        rules = [TensorRule("tokens.weight", (table,))]
+        if cast(EncoderDecoderShape, shape).logit_bias:
+            rules.append(SingleRow("logit_bias", (LOGIT_BIAS,)))
         if separate:
             rules.append(TensorRule("source_tokens.weight", ("model.encoder.embed_tokens.weight",)))
         if not shape.tie_embeddings:
@@ -217,7 +222,7 @@ class SinusoidalBartLike(BartLike):
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Take position tables that are stored, as transformers does."""
-        return {**config, "stored": any(name.endswith(TABLE) for name in names)}
+        return {**super().complete_config(config, names), "stored": any(name.endswith(TABLE) for name in names)}
 
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
         # those of 16 bits, for example, are not the sinusoids that are computed otherwise
