@@ -128,3 +128,15 @@ def test_a_strict_reader_converts_nothing(kind, given):
 )
 def test_an_annotation_is_described_without_modules(kind, says):
     assert describe_kind(kind) == says
+
+
+@dataclass(frozen=True)
+class Needing:
+    count: int
+    width: int = 2
+
+
+def test_options_without_a_default_must_be_given():
+    assert read_value(Needing, {"count": "3"}) == Needing(3)
+    with pytest.raises(ValueError, match=r"options of Needing must have count; .* lacks count; add what is missing"):
+        read_value(Needing, {"width": 1})

@@ -432,7 +432,9 @@ def no_worse(out, other, exact):
 def comparable(written, first, family, shape):
     """The tensors of ours and of transformers that are compared, by their names."""
     # transformers 5.24 writes an ESM with early names
-    first = {key.replace(".gamma", ".weight").replace(".beta", ".bias"): x for key, x in first.items()}
+    ends = ("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")
+    for early, new in ends:
+        first = {key.replace(early, new): x for key, x in first.items()}
     # what follows from the shape may have other names
     first = {key: x for key, x in first.items() if key in written or not family.ignores(key, shape)}
     computed = {family.stored_name(key, written) for key in family.computed(shape)}

@@ -345,7 +345,7 @@ KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
         ),
         ("t5", {"config": {"is_gated_act": True, "dense_act_fn": "prelu"}}, "no dense_act_fn is named 'prelu'"),
         ("t5", {"config": {"num_layers": 4}}, "missing encoder.block.3.layer"),
-        ("marian", {"drop": ("final_logits_bias",)}, "missing final_logits_bias; download it again"),
+        ("marian", {"drop": ("model.decoder.layers.1.fc1.bias",)}, "missing model.decoder.layers.1.fc1.bias"),
         (
             "marian",
             {"config": {"tie_word_embeddings": False, "decoder_vocab_size": 31}},

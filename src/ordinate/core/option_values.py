@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ordinate.core.checks import need_known, shown
+from ordinate.core.checks import need, need_known, shown
 
 TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 
@@ -177,6 +177,10 @@ def _read_dataclass(kind: Any, value: Mapping[str, Any]) -> Any:
     known = {field.name: types[field.name] for field in fields(kind)}
     for name in value:
         need_known(f"option of {kind.__name__}", name, known)
+    needed = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+    lacking = [name for name in needed if name not in value]
+    must = f"options of {kind.__name__} must have {', '.join(needed)}"
+    need(not lacking, must, f"{shown(dict(value))} lacks {', '.join(lacking)}", "add what is missing")
     read = {}
     for name, given in value.items():
         try:

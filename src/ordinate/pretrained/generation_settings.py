@@ -38,6 +38,8 @@ SAMPLING: Mapping[str, Sequence[float]] = {
 }
 """Names of truncations, and their values beside null that have no effect."""
 SETTINGS = frozenset({*RULES, *UNAPPLIED})
+# which config.json has by default in some families
+FORCED = ("forced_bos_token_id", "forced_eos_token_id")
 OF_DECODERS = frozenset({*SETTINGS, *SAMPLING, "do_sample", "temperature", "num_beams", "eos_token_id"})
 
 
@@ -110,7 +112,9 @@ def with_generation_settings(config: Mapping[str, Any], folder: Path, tokens: Co
     named = {name: written[name] for name in tokens if written.get(name) is not None}
     with reading(folder / GENERATION_CONFIG):
         check_types(settings | named, {}, GENERATION_CONFIG)
-    return {name: value for name, value in config.items() if name not in names} | settings | named
+    others = {name: value for name, value in config.items() if name not in names}
+    # null, not the default of a family
+    return others | dict.fromkeys(FORCED) | settings | named
 
 
 def end_tokens(config: Mapping[str, Any], vocabulary: int) -> tuple[int, ...]:

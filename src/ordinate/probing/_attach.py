@@ -14,7 +14,7 @@ from ordinate.core.checks import need, need_known
 from ordinate.core.output_folder import nearest_folder
 from ordinate.data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ordinate.pretrained._quantisation import FIELD
-from ordinate.pretrained.checkpoint_files import CONFIG, read_config
+from ordinate.pretrained.checkpoint_files import CONFIG, SizedTensors, read_config
 from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.pretrained.quantised_tensors import need_same_dequantised, open_tensors
 from ordinate.pretrained.read_model import check_own
@@ -152,9 +152,8 @@ def _read(folder: Path) -> Any:
     )
     config = read_config(folder)
     # pickles are refused here, whatever loads the weights later
-    tensors = open_tensors(folder, config)
+    tensors = _tensors(folder, config)
     if "model_type" in config:
-        need_same_dequantised(tensors)
         check_sizes(config, tensors)
         return _published(folder, config["model_type"], config.get("architectures") or [])
     kind = _own_kind(config)
@@ -162,6 +161,18 @@ def _read(folder: Path) -> Any:
     # the loader of huggingface_hub prints
     with redirect_stdout(StringIO()):
         return kind.from_pretrained(str(folder), local_files_only=True)
+
+
+def _tensors(folder: Path, config: Mapping[str, Any]) -> SizedTensors:
+    """Open the files of a checkpoint, whose quantised weights transformers must dequantise to the same numbers."""
+    try:
+        tensors = open_tensors(folder, config)
+        need_same_dequantised(tensors)
+    except ValueError as error:
+        if config.get(FIELD) is None:
+            raise
+        raise NotApplicable(str(error)) from None
+    return tensors
 
 
 def _fault(folder: Path) -> str:

@@ -148,7 +148,8 @@ def test_the_command_writes_page_tables_and_charts(root, tmp_path, capsys):
     assert f"page: {tmp_path / 'out' / 'compare.html'}" in said.replace("\n", "")
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".html", ".csv", ".svg"}
     page = (tmp_path / "out" / "compare.html").read_text()
-    assert page.count("<svg") == 5
+    # five charts, each for a desk and for a telephone
+    assert page.count("<svg") == 10
     assert "run step 100" in page
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     assert (tmp_path / "out" / "value_over_steps.svg").read_text().startswith("<svg")

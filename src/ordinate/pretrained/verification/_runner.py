@@ -37,7 +37,9 @@ class Runner(ABC):
     def __init__(self, family: Family, shape: Shape, config: Mapping[str, Any], tokens: int, seed: int) -> None:
         self.family, self.shape, self.tokens, self.seed = family, shape, tokens, seed
         self.generator = torch.Generator().manual_seed(seed)
-        padding = config.get("pad_token_id")
+        own = getattr(shape, "padding", None)
+        # the token by which positions are counted, whatever config.json says (MPNet)
+        padding = config.get("pad_token_id") if own is None else own
         self.fill = padding if isinstance(padding, int) and 0 <= padding < shape.vocabulary else 0
 
     @property
