@@ -154,6 +154,7 @@ def test_16_bit_models_take_pixels_of_any_type():
     [
         ({"image": (9, 12)}, "patches of 4 by 4 pixels must cover an image; got 9 by 12 pixels; resize or crop it"),
         ({"channels": 0}, "channels must be above zero"),
+        ({"image": (8, 10**40)}, "image must be at most 2147483648; got 1000"),
         ({"pool": "maen"}, "no pool is named 'maen'; .*did you mean 'mean'"),
         ({"head": "class"}, "no head is named 'class'; .*did you mean 'classes'"),
         ({"grid": "count"}, "no grid is named 'count'; .*did you mean 'counted'"),

@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need, need_known, need_positive, need_whole
+from ordinate.core.checks import need, need_known, need_positive, need_whole, shown
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import in_float64, need_device, need_tensor, on_device, widest_float
@@ -24,6 +24,8 @@ Images = Float[Tensor, "b channels y x"]
 Pool = Literal["token", "mean", "both"]
 VisionHead = Literal["classes", "pooler", "none"]
 GridMode = Literal["stretched", "counted"]
+# largest side of an image: numbers of patches are counted in 64 bits
+LARGEST_SIDE = 2**31
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class VisionShape(Shape):
             for size in value:
                 need_whole(name, size)
                 need_positive(name, size)
+                must = f"{name} must be at most {LARGEST_SIDE}"
+                need(size <= LARGEST_SIDE, must, f"got {shown(size)}", "give a smaller number")
         for name, known in (("pool", Pool), ("grid", GridMode)):
             need_known(name, getattr(self, name), get_args(known))
         need(
