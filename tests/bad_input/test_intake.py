@@ -23,7 +23,7 @@ def try_one(name, seed):
     assert kind in outcome.GOOD, f"{attempt.what}: {kind}: {said}"
 
 
-SLOW = ("config.json, compared with transformers",)
+SLOW = ("config.json, compared with transformers", "config.json of every family")
 CASES = [pytest.param(name, marks=[pytest.mark.extended] if name in SLOW else []) for name in GATES]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from ordinate.core.option_values import describe_kind, read_value
+from ordinate.core.option_values import describe_kind, read_value, settle_fields
 
 
 @dataclass(frozen=True)
@@ -140,3 +140,51 @@ def test_options_without_a_default_must_be_given():
     assert read_value(Needing, {"count": "3"}) == Needing(3)
     with pytest.raises(ValueError, match=r"options of Needing must have count; .* lacks count; add what is missing"):
         read_value(Needing, {"width": 1})
+
+
+@dataclass(frozen=True)
+class Several:
+    places: tuple[Literal["norm", "head"], ...] = ("norm",)
+    windows: tuple[int | None, ...] = (None,)
+    side: tuple[int, int] = (2, 2)
+    end: int | tuple[int, ...] = 1
+    ids: tuple[tuple[int, ...], ...] | None = None
+    position: Literal["pre", "post"] | tuple[Literal["pre", "post"], ...] = "pre"
+    rate: float = 1.0
+
+    def __post_init__(self):
+        settle_fields(self)
+
+
+def test_fields_get_plain_numbers_and_tuples():
+    found = Several(["head"], [np.int64(3), None], [4, 5], [6], [[1], [2, 3]], ["pre", "post"], np.float32(0.5))
+    assert found == Several(("head",), (3, None), (4, 5), (6,), ((1,), (2, 3)), ("pre", "post"), 0.5)
+    assert [type(x) for x in (found.rate, found.windows[0])] == [float, int]
+    hash(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"places": 1}, r"places must be tuple\[.*\]; got 1; give several values, in a tuple"),
+        ({"places": "norm"}, r"places must be tuple\[.*\]; got 'norm'; give several values, in a tuple"),
+        ({"windows": 4}, r"windows must be tuple\[int \| None, \.\.\.\]; got 4; give several values, in a tuple"),
+        ({"windows": (1.5,)}, "windows must be .*; got .1.5,.; give a whole number, in a tuple"),
+        ({"windows": (True,)}, "windows must be .*; got .True,.; give a whole number"),
+        ({"side": 224}, r"side must be tuple\[int, int\]; got 224; give several values, in a tuple"),
+        ({"side": (1, 2, 3)}, r"side must be tuple\[int, int\]; got \(1, 2, 3\); give 2 values, in a tuple"),
+        (
+            {"end": 1.5},
+            r"end must be int \| tuple\[int, \.\.\.\]; got 1.5; give a whole number or give several values",
+        ),
+        ({"ids": (1, 2)}, r"ids must be .*; got \(1, 2\); give several values, in a tuple"),
+        ({"rate": True}, "rate must be a number; got True; give one"),
+    ],
+)
+def test_a_field_with_a_value_of_another_kind_is_an_error_that_names_it(given, match):
+    with pytest.raises(TypeError, match=f"^{match}"):
+        Several(**given)
+
+
+def test_unknown_choices_are_left_to_the_class():
+    assert Several(places=("heads",), position="prae").places == ("heads",)

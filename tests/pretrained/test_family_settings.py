@@ -17,6 +17,8 @@ transformers = pytest.importorskip("transformers")
 FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 LONG |= {"original_max_position_embeddings": 16, "short_mscale": 1.2, "long_mscale": 1.2}
+PARTIAL = {"rope_type": "default", "rope_theta": 1e4}
+LLAMA3 = PARTIAL | {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 ATTENTION = {"rope_theta": 1e4, "clip_qkv": 1.0}
 
 
@@ -90,6 +92,37 @@ def agrees(folder):
         ("dbrx", {"ffn_config": {"moe_top_k": 5}}, "moe_top_k must be at most moe_num_experts; got 5 of 4; load"),
         ("dbrx", {"ffn_config": {"ffn_act_fn": {"name": "prelu"}}}, "no ffn_act_fn is named 'prelu'; there are"),
         ("xglm", {"pad_token_id": 2}, "pad_token_id of an xglm must be below 2: .*; got 2; load another"),
+        (
+            "gemma2",
+            {"layer_types": ["full_attention"]},
+            r"layer_types must have one for each of the 2 layers; got \['",
+        ),
+        ("gpt2", {"n_embd": 1}, "a model has at least as many channels as heads; got 1 for 2 heads; correct"),
+        ("granite", {"hidden_size": 1}, "a model has at least as many channels as heads; got 1 for . heads; correct"),
+        (
+            "gemma3_text",
+            {"rope_parameters": {"full_attention": 7}},
+            "of full_attention must be an object, or null; got",
+        ),
+        *(
+            (
+                "phi",
+                {"rope_parameters": PARTIAL | {"partial_rotary_factor": value}},
+                f"partial_rotary_factor of .*{end}",
+            )
+            for value, end in (([1], "number; got"), (float("inf"), "number; got inf"), (-1, "must not be negative"))
+        ),
+        (
+            "llama",
+            {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": False}},
+            "original_max_position_embeddings of rope_parameters must be a whole number; got False; correct it",
+        ),
+        (
+            "llama",
+            {"rope_parameters": PARTIAL | {"rope_theta": None}},
+            "rope_theta of .* must be a finite number; got",
+        ),
+        ("llama", {"max_position_embeddings": 1 << 62}, r"must be below 2\^62; got max_position_embeddings=4611"),
         ("openai_gpt", {"afn": "tanh"}, "no afn is named 'tanh'; there are: gelu, relu, silu, swish"),
     ],
 )
@@ -232,7 +265,8 @@ def test_a_theta_of_dbrx_that_has_no_effect_is_told(made):
 )
 def test_a_size_that_no_tensor_can_have_is_refused_by_its_name(family, told, key, made):
     folder = made(family, "ForCausalLM", told)
-    with pytest.raises(ValueError, match=f"{key} in config.json must fit the weights; got .*; they have no"):
+    told = f"{key} in config.json must fit the weights; got .*; they have no|below 2.62; got {key}="
+    with pytest.raises(ValueError, match=told):
         load(folder)
 
 

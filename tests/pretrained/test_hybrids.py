@@ -159,7 +159,7 @@ def test_a_whole_model_for_images_is_told_to_be_saved_without_them(tmp_path):
     [
         ({"hidden_act": "sigmoid"}, "hidden_act of a qwen3_next must take 0 to 0.*; got 'sigmoid'"),
         ({"hidden_act": "prelu"}, "no hidden_act is named 'prelu'"),
-        ({"layer_types": ["full_attention"] * 3}, "layer_types must be .* one for each of num_hidden_layers=4; got"),
+        ({"layer_types": ["full_attention"] * 3}, "layer_types must have one for each of the 4 layers; got"),
         ({"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, "layer_types must be linear_attention or"),
         (
             {"layer_types": None, "full_attention_interval": 0},

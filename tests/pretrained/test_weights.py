@@ -198,7 +198,7 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ),
         (
             {"config": {"rope_parameters": {"rope_type": "linear", "factor": "2"}}},
-            "factor of rope_parameters must be a number, .*; got '2'; correct it",
+            "factor of rope_parameters must be a finite number; got '2'; correct it",
         ),
         (
             {"config": {"head_dim": 5}},

@@ -102,14 +102,14 @@ def test_channels_left_over_stay_as_they_are():
 @pytest.mark.parametrize(("width", "axes"), [(3, 2), (4, 3), (5, 3)])
 def test_no_axis_goes_without_channels(width, axes):
     with pytest.raises(
-        ValueError, match=f"each of {axes} axes needs an even number .* got head width {width}; choose"
+        ValueError, match=f"each of {axes} axes needs an even number .* got head_width {width}; choose"
     ):
         Axial(head_width=width).at(Geometry.from_positions(torch.zeros(1, 3, axes)))
 
 
 @pytest.mark.parametrize("axis_width", [3, 0, 10])
 def test_the_width_of_an_axis_must_be_even_and_fit(axis_width):
-    with pytest.raises(ValueError, match=f"got head width 16 and axis_width {axis_width}"):
+    with pytest.raises(ValueError, match=f"got head_width 16 and axis_width {axis_width}"):
         Axial(head_width=16, axis_width=axis_width)
 
 

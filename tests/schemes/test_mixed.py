@@ -123,8 +123,8 @@ def test_heads_of_a_group_stand_together():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head_width": 3}, "2 axes need 4 channels of a head; got head width 3; choose fewer heads"),
-        ({"head_width": 5, "axes": 3}, "3 axes need 6 channels of a head; got head width 5"),
+        ({"head_width": 3}, "2 axes need 4 channels of a head; got head_width 3; choose fewer heads"),
+        ({"head_width": 5, "axes": 3}, "3 axes need 6 channels of a head; got head_width 5"),
         ({"kv_heads": 3}, "kv_heads must divide heads; got 3 and 4"),
         ({"kv_heads": 0}, "kv_heads must be above zero; got 0"),
         ({"axes": 1}, "mixed takes 2 or 3 axes; got 1"),

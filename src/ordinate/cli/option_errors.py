@@ -11,7 +11,7 @@ from cyclopts.exceptions import RepeatArgumentError, UnknownCommandError
 from pydantic import ValidationError
 
 from ordinate.core.checks import shown
-from ordinate.study.options import Options
+from ordinate.study.options import option_name
 
 HELP = "see the command with --help"
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
@@ -89,12 +89,6 @@ def _kinds(kind: Any) -> list[Any]:
     return [part for part in parts if part not in (None, type(None))]
 
 
-def _option(field: str) -> str:
-    """Return the name of the option of a field."""
-    known = Options.model_fields.get(field)
-    return ((known and known.alias) or field).replace("_", "-")
-
-
 def _nearest(name: str, known: list[str]) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else HELP
@@ -109,12 +103,12 @@ def _lines(error: ValidationError) -> list[str]:
     found = [one for one in error.errors(include_url=False) if one["type"] != "too_short"] or error.errors()
     lines = []
     for one in found:
-        name = next((_option(part) for part in one["loc"] if isinstance(part, str)), "")
+        name = next((option_name(part) for part in one["loc"] if isinstance(part, str)), "")
         must = one["msg"].removeprefix("Value error, ").removeprefix("Input should ")
         if must == one["msg"].removeprefix("Value error, ") and must.count("; ") >= 2:
             lines.append(must)
         elif not name:
             lines.append(f"options must fit together; {must}; {HELP}")
         else:
-            lines.append(f"--{name} must {must[0].lower()}{must[1:]}; got {shown(one['input'])}; {HELP}")
+            lines.append(f"{name} must {must[0].lower()}{must[1:]}; got {shown(one['input'])}; {HELP}")
     return lines

@@ -45,7 +45,7 @@ def own_names(package: str) -> list[str]:
     except ModuleNotFoundError:
         spec = None
     if spec is None or spec.submodule_search_locations is None:
-        raise ValueError(f"a catalog needs an importable package; got {package!r}; give its dotted name")
+        raise ValueError(f"a catalog needs an importable package; got {shown(package)}; give its dotted name")
     found = pkgutil.iter_modules(spec.submodule_search_locations)
     return sorted(module.name for module in found if not (module.ispkg or module.name.startswith("_")))
 
@@ -72,7 +72,7 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
     what = kind.__name__.lower()
     if not isinstance(name, str):
         there = ", ".join(names(package))
-        raise ValueError(f"the name of a {what} must be a text; got {name!r}; choose one of: {there}")
+        raise ValueError(f"the name of a {what} must be a text; got {shown(name)}; choose one of: {there}")
     if class_reference.is_reference(name):
         return class_reference.load_reference(name, kind)
     if not _is_own(package, name):
@@ -122,7 +122,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
         need(
             bool(key and equals and value),
             "options must be written name=value",
-            f"got {part!r} in {text!r}",
+            f"got {shown(part)} in {shown(text)}",
             "write for example rope:theta=500000,layout=interleaved, and a class as my_schemes:Spiral",
         )
         outer, dot, inner = key.partition(".")
@@ -131,7 +131,12 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
             if not isinstance(found.get(outer), dict):
                 found[outer] = {"name": found[outer]} if outer in found else {}
             target, slot = found[outer], inner
-        need(slot not in target, "an option must be given only once", f"got {key!r} twice in {text!r}", "drop one")
+        need(
+            slot not in target,
+            "an option must be given only once",
+            f"got {shown(key)} twice in {shown(text)}",
+            "drop one",
+        )
         target[slot] = value
     return name, found
 

@@ -6,9 +6,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from ordinate.core.checks import need, need_known, shown
+from ordinate.core.checks import need, need_known, plain_number, shown
 
 TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 
@@ -55,16 +55,34 @@ def read_value(kind: Any, value: Any, *, strict: bool = False) -> Any:
     return _accepted(isinstance(value, origin or kind), value, f"give {_name(origin or kind)}")
 
 
-def need_numbers(options: Any) -> None:
-    """Raise if a field of a dataclass that takes a number has a truth value, which Python counts as one.
+def is_value_of(value: Any, kind: Any) -> bool:
+    """Whether a value has the type of an annotation, without conversion; an int counts as a float."""
+    try:
+        read_value(kind, value, strict=True)
+    except ValueError:
+        return False
+    return True
+
+
+def settle_fields(options: Any) -> None:
+    """Set the fields of a dataclass to plain values: Python's numbers for NumPy's, tuples for lists.
 
     Raises:
-        TypeError: names the field.
+        TypeError: a truth value for a number, which Python counts as one, or no tuple where only one fits; names the
+            field.
+        ValueError: a whole number that a tensor cannot hold.
     """
     for name, kind in get_type_hints(type(options)).items():
-        kinds = {kind, *get_args(kind)}
-        if kinds & {int, float} and bool not in kinds and isinstance(getattr(options, name, None), bool):
-            raise TypeError(f"{name} must be a number; got {getattr(options, name)}; give one")
+        if get_origin(kind) is ClassVar or not hasattr(options, name):
+            continue
+        value, kinds = plain_number(getattr(options, name)), {kind, *get_args(kind)}
+        if kinds & {int, float} and bool not in kinds and isinstance(value, bool):
+            raise TypeError(f"{name} must be a number; got {value}; give one")
+        if isinstance(value, int) and abs(value) >= 1 << 62:
+            raise ValueError(f"{name} must be below 2^62; got {shown(value)}; give a smaller number")
+        if tuple in map(get_origin, kinds):
+            value = _read_tuple(name, kind, as_tuples(value))
+        object.__setattr__(options, name, value)
 
 
 def as_tuples(value: Any) -> Any:
@@ -78,6 +96,18 @@ def describe_kind(kind: Any) -> str:
         return kind.__name__
     # without the modules of its names
     return re.sub(r"(?<!['\w])(?:\w+\.)+(?=\w)", "", str(kind))
+
+
+def _read_tuple(name: str, kind: Any, value: Any) -> Any:
+    # choices are for the class itself to check, which suggests the nearest
+    choices = {kind, *(part for one in (kind, *get_args(kind)) for part in get_args(one))}
+    if Literal in map(get_origin, choices) and (isinstance(value, tuple) or get_origin(kind) is not tuple):
+        return value
+    try:
+        return read_value(kind, value, strict=True)
+    except ValueError as error:
+        must = f"{name} must be {describe_kind(kind)}"
+        raise TypeError(f"{must}; got {shown(value)}; {error}, in a tuple") from None
 
 
 def _accepted(fits: bool, value: Any, remedy: str) -> Any:
@@ -117,7 +147,7 @@ def _read_int(value: Any, strict: bool) -> int:
         # not a number, or one of more digits than Python reads
         except ValueError:
             raise WrongTypeError("give a whole number") from None
-    if isinstance(value, Real) and not strict and float(value).is_integer() and not isinstance(value, Integral):
+    if isinstance(value, Real) and not isinstance(value, Integral) and not strict and float(value).is_integer():
         value = int(float(value))
     return int(_accepted(isinstance(value, Integral) and not isinstance(value, bool), value, "give a whole number"))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ordinate.core import catalog
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 from ordinate.explorer.packing import SCALES, PackedModel
 from ordinate.explorer.rounding import is_rounded, round_rows
 from ordinate.mixers.softmax import Softmax
@@ -73,7 +73,7 @@ def check_model(model: Backbone) -> None:
     shape = model.shape
     for name, wanted in SETTINGS.items():
         came, among = getattr(shape, name), " or ".join(f"{name}={value!r}" for value in wanted)
-        need(came in wanted, f"the explorer runs models with {among}", f"got {came!r}", "give another model")
+        need(came in wanted, f"the explorer runs models with {among}", f"got {shown(came)}", "give another model")
     _check_sizes(model, shape)
     _check_mixers(model)
     scheme = model.first_scheme

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 from ordinate.data.tokenizer import FILE, load_tokenizer
 from ordinate.data.tokenizers.bpe import Bpe
 from ordinate.data.tokenizers.bytes import Bytes
@@ -58,7 +58,7 @@ def encoding_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     model = state["model"]
     for name, plain in {"type": ("BPE",), **PLAIN}.items():
         must = f"the explorer reads tokenizers with model.{name}={plain[0]!r}"
-        need(model.get(name) in plain, must, f"got {model.get(name)!r}", REMEDY)
+        need(model.get(name) in plain, must, f"got {shown(model.get(name))}", REMEDY)
     form, by_name = _form(state), dict(model["vocab"])
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     merges = [by_name[part] for left, right in pairs for part in (left, right, left + right)]

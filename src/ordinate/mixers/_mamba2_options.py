@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ordinate.core.checks import need, need_fraction
-from ordinate.core.option_values import need_numbers
+from ordinate.core.option_values import settle_fields
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Mamba2Options:
     largest_step: float | None = None
 
     def __post_init__(self) -> None:
-        need_numbers(self)
+        settle_fields(self)
         need_fraction("norm_eps", self.norm_eps)
         least, largest = self.least_step, self.largest_step
         need(

@@ -161,6 +161,11 @@ class Mixer(Rebuilt, Generic[StateType]):
     width: int
     """Model width that it was built for."""
 
+    @property
+    def encoded_width(self) -> int | None:
+        """Channels of each query and key that a scheme encodes; None: any number."""
+        return getattr(self, "head_width", None)
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Wrap the constructor: validate argument types against their annotations, and store `width`."""
         super().__init_subclass__(**options)

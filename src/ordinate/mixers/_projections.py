@@ -187,7 +187,7 @@ class AttentionProjections(nn.Module):
         need_positive_counts(width=width, heads=heads)
         check_heads(width if variant.head_width is None else heads * variant.head_width, heads, kv_heads)
         need_fraction("dropout", dropout)
-        self.width, self.dropout, self.softcap = width, dropout, variant.softcap
+        self.width, self.heads, self.dropout, self.softcap = width, heads, dropout, variant.softcap
         self.clip_qkv = variant.clip_qkv
         # otherwise their norm clips them
         self.clip_qk = None if variant.clip_after_norm else variant.clip_qkv

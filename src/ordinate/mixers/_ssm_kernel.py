@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need, need_whole
+from ordinate.core.checks import need, need_positive_counts, need_whole
 from ordinate.core.geometry import Geometry
 from ordinate.core.tensors import in_float64
 from ordinate.ops.diagonal import Discretisation, discretise, read_diagonal
@@ -37,6 +37,7 @@ class LinearFilter(nn.Module):
 
     def __init__(self, channels: int, states: int, steps: Sequence[float], mirrored: bool) -> None:
         super().__init__()
+        need_positive_counts(width=channels)
         need_whole("states", states)
         need(states > 0 and states % 2 == 0, "states must be even and positive", f"got {states}", "give 64")
         ordered = len(steps) == 2 and 0 < steps[0] <= steps[1]

@@ -111,7 +111,7 @@ class H3(SequenceMixer[H3State]):
         mirrored: bool = True,
     ) -> None:
         super().__init__()
-        need_positive_counts(width=width, head_dim=head_dim)
+        need_positive_counts(width=width, head_dim=head_dim, states=states)
         need(
             width % head_dim == 0, "head_dim must divide width", f"got {head_dim} and {width}", "choose one that does"
         )

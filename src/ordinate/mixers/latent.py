@@ -63,7 +63,7 @@ class Latent(AttentionMixer):
         scale = (content + shared) ** -0.5 if variant.scale is None else variant.scale
         options = AttentionOptions(head_width=value, scale=scale, bias=variant.bias)
         super().__init__(width, heads, None, dropout, options)
-        self.heads, self.key_widths, self.latent_widths = heads, [content, shared], [rank, shared]
+        self.key_widths, self.latent_widths = [content, shared], [rank, shared]
         self.project = Linear(width, rank + shared, bias=variant.bias)
         self.latent_norm = RMSNorm(rank, eps=variant.norm_eps)
         self.expand = Linear(rank, heads * (content + value), bias=False)
@@ -72,6 +72,11 @@ class Latent(AttentionMixer):
         self.query_down = None if direct else Linear(width, wide, bias=variant.bias)
         self.query_norm = None if direct else RMSNorm(wide, eps=variant.norm_eps)
         self.query = Linear(wide, heads * (content + shared), bias=False)
+
+    @property
+    def encoded_width(self) -> int:
+        """Channels of each query and key that a scheme encodes: those of the key that heads share."""
+        return self.key_widths[1]
 
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
         """Self-attention of the tokens of `x`, over the cache and themselves; returns the extended cache too."""

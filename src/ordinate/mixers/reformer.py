@@ -93,17 +93,18 @@ class Reformer(SequenceMixer[ReformerState]):
         buckets = 2 * max(1, max_length // chunk_length) if buckets is None else buckets
         fits = buckets == 1 or (buckets > 0 and buckets % 2 == 0)
         need(fits, "buckets must be even, or 1", f"got {buckets}", "give an even number, or 1")
-        self.heads, self.chunk_length, self.rounds = heads, chunk_length, rounds
+        self.heads, self.head_width = heads, width // heads
+        self.chunk_length, self.rounds = chunk_length, rounds
         self.strictly_causal = self.supports_cache = self.strict = mode == "strict"
         half = 2 * max(1, round(buckets**0.5 / 2))
         self.factors = (buckets,) if buckets <= MAX_SINGLE_HASH_BUCKETS else (half, 2 * math.ceil(buckets / half / 2))
-        self.scale = (width // heads) ** -0.5 if divided else 1.0
+        self.scale = self.head_width**-0.5 if divided else 1.0
         self.project = nn.Linear(width, 2 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
         columns = sum(factor // 2 for factor in self.factors)
         self.directions: Int[Tensor, "h d rounds columns"]
         # integers: conversion of the model to another dtype does not change them, and so no bucket
-        directions = torch.empty(heads, width // heads, rounds, columns, dtype=torch.int32)
+        directions = torch.empty(heads, self.head_width, rounds, columns, dtype=torch.int32)
         self.register_buffer("directions", directions)
         self.rehash()
 

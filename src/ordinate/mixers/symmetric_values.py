@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_number
+from ordinate.core.checks import need_number, need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 
@@ -44,6 +44,7 @@ class SymmetricValues(AttentionMixer):
         dropout: float = 0.0,
     ) -> None:
         need_number("scale", scale)
+        need_positive_counts(layers=layers)
         super().__init__(width, heads, kv_heads, dropout, AttentionOptions(head_width=head_width))
         self.out = _OutputProjection(width, heads, self.head_width, scale * (self.head_width / (2 * layers)) ** 0.5)
 

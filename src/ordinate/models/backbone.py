@@ -17,6 +17,7 @@ from ordinate.core.tensors import has_free_values, need_device, need_tensor
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.experts import ExpertLinear
+from ordinate.models.mixer_layers import check_scheme_sizes
 from ordinate.models.reversible import RUNNERS
 from ordinate.models.shape import INITIAL_STD, Shape
 from ordinate.ops.double_backward import untraceable
@@ -40,8 +41,10 @@ class LayerStack(nn.Module):
         self.shape = shape
         recipe = shape.make_schemes()
         self.blocks = nn.ModuleList(shape.make_block(layer) for layer in range(shape.layers))
-        for block, scheme in zip(self.blocks, recipe.scheme_of_layer, strict=True):
-            cast(Block, block).mixer.check_scheme(recipe.schemes[scheme])
+        for layer, (block, index) in enumerate(zip(self.blocks, recipe.scheme_of_layer, strict=True)):
+            mixer, scheme = cast(Block, block).mixer, recipe.schemes[index]
+            mixer.check_scheme(scheme)
+            check_scheme_sizes(layer, scheme, mixer)
         # post-norm layers end with a norm already
         normed = shape.final_norm and shape.layer_norm_positions[-1] != "post"
         self.norm = shape.make_norm(shape.width) if normed else nn.Identity()

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_number, need_positive_counts
+from ordinate.core.memory import need_memory
 from ordinate.models._generate import check_supports_cache, evaluation_mode
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
@@ -67,6 +68,8 @@ def beam_search(
     came = f"got {beams} beams for {tokens} tokens"
     kept = _candidates(beams, len(model.shape.end_tokens))
     need(kept <= tokens, f"beams times {kept // beams} must be at most the vocabulary", came, "give fewer beams")
+    what = f"hypotheses of max_new_tokens={max_new_tokens} and beams={beams}"
+    need_memory(what, 8 * memory.batch_size * beams * max_new_tokens)
     check_supports_cache(model.decoder.blocks)
     with torch.inference_mode(), evaluation_mode(model):
         search = _Search(model, memory, max_new_tokens, beams, length_penalty)

@@ -19,6 +19,7 @@ from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource, cross_geometry
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.mixer_layers import check_scheme_sizes
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.score_changes import NO_TOKEN
 from ordinate.models.shape import INITIAL_STD
@@ -61,8 +62,10 @@ class EncoderDecoder(nn.Module, SavedModel):
         for block in self.decoder.blocks:
             cast(Block, block).mixer.check_causal()
         recipe = shape.make_cross_attention_schemes()
-        for block, scheme in zip(self.decoder.blocks, recipe.scheme_of_layer, strict=True):
-            cast(Block, block).cross.check_scheme(recipe.schemes[scheme])
+        for layer, (block, index) in enumerate(zip(self.decoder.blocks, recipe.scheme_of_layer, strict=True)):
+            cross, scheme = cast(Block, block).cross, recipe.schemes[index]
+            cross.check_scheme(scheme)
+            check_scheme_sizes(layer, scheme, cross)
         self.cross_schemes, self.cross_scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.scheme_of_layer
         source_columns, target_columns = (
             layers.first_scheme.appended_width for layers in (self.encoder, self.decoder)

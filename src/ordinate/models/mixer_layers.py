@@ -1,9 +1,12 @@
 """Checks of the options that depend on what the layers of a model consist of: mixers and feed-forward."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ordinate.core.checks import need, need_positive_counts
+from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._spec import MixerSpec
+from ordinate.schemes._scheme import Scheme
 
 
 def check_mixer_layers(
@@ -46,6 +49,18 @@ def check_head_width(width: int | None, mixers: MixerSpec) -> None:
         f"got head_width={width} for {', '.join(sorted({mixers.class_of(layer).__name__ for layer in layers}))}",
         "leave it out, or choose an attention mixer",
     )
+
+
+def check_scheme_sizes(layer: int, scheme: Scheme, mixer: Mixer[Any]) -> None:
+    """Raise a ValueError unless the scheme of a layer was built for the heads of its mixer."""
+    for size, wanted in (("heads", getattr(mixer, "heads", None)), ("head_width", mixer.encoded_width)):
+        came = getattr(scheme, size, None)
+        need(
+            wanted is None or came is None or wanted == came,
+            f"a scheme must be built for the {size} of its mixer",
+            f"got {type(scheme).__name__} for {came} and {type(mixer).__name__} for {wanted} in layer {layer}",
+            "leave heads and head_width out of both, so that they have those of the model",
+        )
 
 
 def takes_kv_heads(mixers: MixerSpec, count: int) -> bool:

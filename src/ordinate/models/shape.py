@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -16,10 +16,9 @@ from ordinate.core.checks import (
     need_positive_counts,
     need_whole,
     need_window,
-    plain_number,
 )
 from ordinate.core.member_spec import MemberSpec
-from ordinate.core.option_values import need_numbers
+from ordinate.core.option_values import settle_fields
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
@@ -162,9 +161,8 @@ class Shape:
     blocks: BlockKind = "plain"
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            # NumPy's numbers cannot be written to a config.json
-            object.__setattr__(self, field.name, plain_number(getattr(self, field.name)))
+        # NumPy's numbers cannot be written to a config.json
+        settle_fields(self)
         self._check_sizes()
         for name, spec in self.SPECS.items():
             if getattr(self, name) is not None:
@@ -317,7 +315,6 @@ class Shape:
 
     def _check_sizes(self) -> None:
         """Raise unless the sizes are numbers that fit."""
-        need_numbers(self)
         sizes = ("vocabulary", "width", "layers", "heads", "max_length")
         need_positive_counts(**{name: getattr(self, name) for name in sizes})
         for name in POSITIVE:

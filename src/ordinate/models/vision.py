@@ -67,12 +67,6 @@ class VisionShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("image", self.image), ("patch", self.patch), ("channels", (self.channels,))):
-            for size in value:
-                need_whole(name, size)
-                need_positive(name, size)
-                must = f"{name} must be at most {LARGEST_SIDE}"
-                need(size <= LARGEST_SIDE, must, f"got {shown(size)}", "give a smaller number")
         for name, known in (("pool", Pool), ("grid", GridMode)):
             need_known(name, getattr(self, name), get_args(known))
         need(
@@ -121,6 +115,15 @@ class VisionShape(Shape):
         """Sizes that are bound by name to constructor arguments of schemes and mixers, including the patch grid."""
         rows, columns = self.patch_grid(*self.image)
         return super().bindable_sizes | {"rows": rows, "columns": columns}
+
+    def _check_sizes(self) -> None:
+        super()._check_sizes()
+        for name, value in (("image", self.image), ("patch", self.patch), ("channels", (self.channels,))):
+            for size in value:
+                need_whole(name, size)
+                need_positive(name, size)
+                must = f"{name} must be at most {LARGEST_SIDE}"
+                need(size <= LARGEST_SIDE, must, f"got {shown(size)}", "give a smaller number")
 
     def _check_head(self) -> None:
         need_known("head", self.head, get_args(VisionHead))

@@ -31,6 +31,9 @@ CAUSAL: Mapping[type, bool] = {Decoder: True, Encoder: False, VisionTransformer:
 """The masks of these classes, as `is_causal` of config.json; an encoder-decoder, which has both, must not have it."""
 
 
+REMEDY = "correct config.json, or download it again"
+
+
 @dataclass(frozen=True)
 class TensorRule:
     """Mapping between one Ordinate tensor and one or more checkpoint tensors; the base class copies one unchanged.
@@ -211,7 +214,18 @@ class Family(ABC):
         if lacking:
             self.source = f"config.json and the defaults for {', '.join(lacking)}, which it lacks"
         self.settings = CheckpointConfig({**self.complete_config({**self.defaults, **own}, names), **told})
+        self._check_layers_and_heads()
         return self.shape(self.settings)
+
+    def _check_layers_and_heads(self) -> None:
+        """Raise a ValueError unless layers have one type each, and heads a channel or more."""
+        names = ("num_hidden_layers", "layer_types", "num_attention_heads", "hidden_size")
+        read: list[Any] = [self.settings.get(self.aliases.get(name, name)) for name in names]
+        layers, types, heads, width = read
+        must, came = f"layer_types must have one for each of the {layers} layers", f"got {shown(types)}"
+        need(None in (layers, types) or layers == len(types), must, came, REMEDY)
+        must, came = "a model has at least as many channels as heads", f"got {width} for {heads} heads"
+        need(None in (heads, width) or heads <= width, must, came, REMEDY)
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Return the config completed with settings that follow from others or from the tensor names."""
@@ -304,7 +318,7 @@ def need_settings(family: Family, config: Mapping[str, Any], **settings: Any) ->
         need(
             came == wanted,
             f"{family.model_type} is supported with {name}={wanted!r} only",
-            f"got {came!r}",
+            f"got {shown(came)}",
             "load another checkpoint",
         )
 

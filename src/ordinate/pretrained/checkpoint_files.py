@@ -82,7 +82,7 @@ def read_config(folder: Path) -> CheckpointConfig:
     need(path.is_file(), "a checkpoint needs a config.json", f"{folder} has none", "give the folder that contains it")
     config = _object(path)
     kind = config.get("model_type", "")
-    came = f"got {kind!r}"
+    came = f"got {shown(kind)}"
     need(isinstance(kind, str), "model_type in config.json must be the name of a family", came, "download it again")
     return config
 
@@ -194,6 +194,8 @@ class CheckpointTensors(SizedTensors):
         came = f"got {type(places).__name__}"
         must = f"weight_map in {INDEX} must be an object with the file of each tensor"
         need(isinstance(places, dict), must, came, "download the checkpoint again")
+        must, came = f"weight_map in {INDEX} must name the tensors of the model", "it names none"
+        need(bool(places), must, came, "download the checkpoint again")
         # values of any kind, a list for example, which is not hashable
         names = sorted({name if isinstance(name, str) else repr(name) for name in places.values()})
         for name in names:

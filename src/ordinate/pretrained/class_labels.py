@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 
 # names are made for classes that have none: config.json could ask for billions
 MOST_CLASSES = 1_000_000
@@ -21,7 +21,7 @@ def class_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     if names is None or told not in (None, len(names)):
         count = 2 if told is None else told
         sensible = isinstance(count, int) and 0 < count <= MOST_CLASSES
-        need(sensible, f"num_labels must be from 1 to {MOST_CLASSES}", f"got {count!r}", "check config.json")
+        need(sensible, f"num_labels must be from 1 to {MOST_CLASSES}", f"got {shown(count)}", "check config.json")
         return numbered_labels(count)
     need(bool(names), "id2label must name a class", f"got {names}", "check config.json")
     others = [key for key in names if not key.isdecimal()]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ordinate.core.checks import need, shown
-from ordinate.core.option_values import as_tuples, read_value
+from ordinate.core.option_values import as_tuples, is_value_of
 from ordinate.pretrained.checkpoint_files import CONFIG
 
 PAIR = tuple[int, int]
@@ -152,6 +152,8 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], file: st
             wanted = WORDS.get(kind) or str(kind).replace("typing.", "")
             must = f"{name} in {file} must be {wanted}"
             need(_fits(value, kind), must, f"got {shown(value)}", REMEDY)
+            must = f"whole numbers in {file} must be below 2^62"
+            need(not _is_large(value), must, f"got {name}={shown(value)}", REMEDY)
             counts = name not in NO_COUNTS and kind in COUNTED and (not isinstance(default, int) or default > 0)
             must = f"{name} in {file} must be at least 0 and below 1"
             need(name not in EPSILONS or 0 <= value < 1, must, f"got {shown(value)}", REMEDY)
@@ -163,15 +165,11 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], file: st
             need(all(size > 0 for size in sizes), must, f"got {shown(value)}", REMEDY)
 
 
+def _is_large(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) >= 1 << 62
+
+
 def _fits(value: Any, kind: Any) -> bool:
     # JSON has lists in place of tuples
-    reads = any(_reads(form, kind) for form in (value, as_tuples(value)))
+    reads = any(is_value_of(form, kind) for form in (value, as_tuples(value)))
     return reads and (not isinstance(value, float) or math.isfinite(value))
-
-
-def _reads(value: Any, kind: Any) -> bool:
-    try:
-        read_value(kind, value, strict=True)
-    except ValueError:
-        return False
-    return True

@@ -73,12 +73,11 @@ class HybridLike(LlamaLike):
         return replace(plain, mixer=",".join(mixers), scheme=",".join(schemes))
 
     def types(self, config: Mapping[str, Any]) -> list[str]:
-        """Return the types of the layers; raise a ValueError for others than the two, or for another number."""
-        given, layers = config[TYPES], config["num_hidden_layers"]
+        """Return the types of the layers; raise a ValueError for others than the two."""
+        given = config[TYPES]
         types = [EARLIER.get(kind, kind) for kind in (self.usual_types(config) if given is None else given)]
-        known = len(types) == layers and set(types) <= {LINEAR, FULL}
-        must = f"{TYPES} must be {LINEAR} or {FULL}, one for each of num_hidden_layers={layers}"
-        need(known, must, f"got {shown(types)}", "correct it, or load another checkpoint")
+        must, remedy = f"{TYPES} must be {LINEAR} or {FULL}", "correct it, or load another checkpoint"
+        need(set(types) <= {LINEAR, FULL}, must, f"got {shown(types)}", remedy)
         return types
 
     def delta_spec(self, config: Mapping[str, Any]) -> str:
@@ -166,7 +165,7 @@ class HybridLike(LlamaLike):
         kind = activation_kind(config, self.activation_key, self.gates)
         must = f"{self.activation_key} of a {self.model_type} must take 0 to 0: padding would change its texts"
         activation = GATED[cast(Any, kind)]
-        came = f"got {config[self.activation_key]!r}"
+        came = f"got {shown(config[self.activation_key])}"
         need(activation not in NOT_ZERO_AT_ZERO, must, came, "load another checkpoint")
         return activation
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
 from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.sliding_windows import FULL, SLIDING
@@ -22,6 +22,8 @@ def layer_type_rope(config: Mapping[str, Any], kind: str, head_width: int, *, sc
     # transformers completes parameters before it adds to them: a `type` in rope_scaling then has no effect
     usual = {"rope_type": "default"}
     given = usual if config["rope_parameters"] is None else config["rope_parameters"].get(kind)
+    must, came = f"rope_parameters of {kind} must be an object, or null", f"got {shown(given)}"
+    need(given is None or isinstance(given, Mapping), must, came, "correct it, or download the file again")
     found = dict(usual if given is None else given) | ((config.get("rope_scaling") or {}) if scaled else {})
     if found.get("rope_type") == "default":
         found = {name: found[name] for name in ("rope_type", "rope_theta") if name in found}

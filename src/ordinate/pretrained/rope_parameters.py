@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, shown
+from ordinate.core.option_values import is_value_of
 from ordinate.models.shape import Shape
 from ordinate.schemes.rope import Rope
 from ordinate.schemes.spectra._spectrum import Spectrum
@@ -17,6 +18,14 @@ TRANSFORMERS_ROPE_TYPES = frozenset({"linear", "dynamic", "yarn", "llama3", "lon
 TRAINED_LENGTH_TYPES = frozenset({"llama3", "yarn", "longrope"})
 """Types for which transformers completes `original_max_position_embeddings`."""
 DEFAULT_THETA = 10_000.0
+NUMBERS: Mapping[str, tuple[Any, str]] = {
+    "rope_type": (str, "a text"),
+    "truncate": (bool | None, "true or false"),
+    "original_max_position_embeddings": (int | None, "a whole number"),
+    "partial_rotary_factor": (float, "a finite number"),
+    **dict.fromkeys(("short_factor", "long_factor"), (list[float], "a list of finite numbers")),
+}
+"""Types of the values that are not a number or null."""
 NONE = "none"
 """The scheme of layers without RoPE."""
 
@@ -46,8 +55,9 @@ def complete_rope_parameters(
     if config.get("partial_rotary_factor") is not None:
         found.setdefault("partial_rotary_factor", config["partial_rotary_factor"])
     if found["rope_type"] in TRAINED_LENGTH_TYPES:
-        given = config.get("original_max_position_embeddings") or found.get("original_max_position_embeddings")
-        found["original_max_position_embeddings"] = given or config["max_position_embeddings"]
+        told = [where.get("original_max_position_embeddings") for where in (config, found)]
+        whole = [config["max_position_embeddings"]]
+        found["original_max_position_embeddings"] = next(x for x in (*told, *whole) if x is not None)
     elif found["rope_type"] == "dynamic":
         # transformers takes max_position_embeddings
         found.pop("original_max_position_embeddings", None)
@@ -58,10 +68,21 @@ def complete_rope_parameters(
     # keys of other types have no effect there
     read = {name: value for name, value in found.items() if name in known}
     for name, value in read.items():
-        must = f"{name} of rope_parameters must be a number, or a list of numbers"
-        fits = name == "rope_type" or not isinstance(value, str)
-        need(fits, must, f"got {shown(value)}", "correct it, or download the file again")
+        _check_value(name, value)
     return read
+
+
+def _check_value(name: str, value: Any) -> None:
+    """Raise a ValueError unless a value of `rope_parameters` is of the type that transformers reads there."""
+    kind, words = NUMBERS.get(name, (float | None, "a finite number"))
+    # null is the default of the others
+    fits = is_value_of(value, kind) and all(
+        not isinstance(one, float) or math.isfinite(one) for one in (value if isinstance(value, list) else [value])
+    )
+    must = f"{name} of rope_parameters must be {words}"
+    need(fits, must, f"got {shown(value)}", "correct it, or download the file again")
+    must = f"{name} of rope_parameters must not be negative"
+    need(name != "partial_rotary_factor" or value >= 0, must, f"got {value}", "load another checkpoint")
 
 
 def rope_spec(
@@ -84,7 +105,9 @@ def rope_spec(
     Raises:
         ValueError: a part of the head for a family that rotates whole heads, or settings that the scheme refuses.
     """
-    wide = head_width if rotated_width is None else rotated_width
+    wide, remedy = head_width if rotated_width is None else rotated_width, "correct it, or download the file again"
+    must = "rope_theta of rope_parameters must be a finite number"
+    need(parameters.get("rope_theta", DEFAULT_THETA) is not None, must, "got None", remedy)
     if not _rotates(parameters, wide, partial=partial):
         return NONE
     rope = Rope.from_rope_parameters(parameters, head_width=wide, max_length=max_length)
@@ -141,7 +164,7 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
     need(
         name == "rope",
         "this family requires the scheme rope",
-        f"got {line!r}",
+        f"got {shown(line)}",
         "use rope, or save_pretrained instead",
     )
     rope = Rope(**catalog.bind(Rope, options, {"head_width": head_width}))

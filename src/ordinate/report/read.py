@@ -134,12 +134,12 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "study.json"
     try:
         about = read_checksummed(path, "restore it")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"the folder of a study is needed; {folder} has no study.json; {nearest_folder(folder, 'check the path')}"
         ) from None
     except (OSError, ValueError) as error:
-        raise ValueError(f"study.json must be readable; {path} is not ({error}); restore it") from None
+        raise ValueError(f"study.json must be readable; {path} is not ({_reason(error)}); restore it") from None
     if about.get("format") not in READABLE_FORMATS:
         raise ValueError(
             f"this version reads studies of format {' and '.join(map(str, READABLE_FORMATS))}; {path} has "
@@ -239,6 +239,11 @@ def _check_units(result: dict[str, Any], units: list[int], path: Path, kind: Met
             need(count == units[0], f"all runs and lengths are evaluated on the same {kind.units}", came, REMEDY)
 
 
+def _reason(error: Exception) -> str:
+    # the file is named already
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 def _describe_damage(path: Path, error: Exception) -> str:
     """Name the run, its file and what is wrong with it."""
     # the text of a KeyError or IndexError is a bare key or number
@@ -254,15 +259,23 @@ def _result(path: Path, about: dict[str, Any], kind: Metric) -> dict[str, Any]:
     result = read_result(path)
     run = result["run"]["label"], result["run"]["seed"]
     if result["status"] == "done" and "rate" in result["run"]:
-        result["aside"], result["training"], result["cost"]
+        result["aside"]
+        for section in ("training", "cost"):
+            _need_section(result, section)
     elif result["status"] == "done":
         _gather(result, kind, pictured=run[1] < seeds_drawn(about))
     return result
 
 
+def _need_section(result: dict[str, Any], name: str) -> None:
+    need(isinstance(result[name], dict), f"{name} must be an object", f"got {shown(result[name])}", REMEDY)
+
+
 def _gather(result: dict[str, Any], kind: Metric, *, pictured: bool) -> None:
     """Validate a result and drop what the report does not need, so that thousands of runs fit into memory."""
-    for section in ("parameters", "training", "cost", *kind.sections):
+    for section in ("parameters", "training", "cost"):
+        _need_section(result, section)
+    for section in kind.sections:
         result[section]
     for row in result["lengths"]:
         for name in ("times", "length"):

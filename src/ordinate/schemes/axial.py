@@ -93,7 +93,7 @@ class Axial(Scheme):
         need(
             fits,
             f"each of {axes} axes needs an even number of channels, at least 2",
-            f"got head width {self.head_width}{asked}",
+            f"got head_width {self.head_width}{asked}",
             f"choose a head width of {axes * max(width, 2)} or more, or an even axis_width that fits",
         )
         return width // 2

@@ -63,6 +63,8 @@ class Continuous(Scheme):
             "got neither unit nor max_length",
             "give unit, a number of tokens",
         )
+        if max_length is not None:
+            need_positive("max_length", max_length)
         self.unit = float(unit if unit is not None else max_length or 0)
         hidden = width if hidden is None else hidden
         for name, value in (("width", width), ("unit", self.unit), ("hidden", hidden), ("scale", scale)):

@@ -75,7 +75,12 @@ class Fope(Scheme):
             need_positive(name, value)
         groups = resolve_kv_heads(heads, kv_heads)
         even = head_width > 0 and head_width % 2 == 0
-        need(even, "fope needs an even head width", f"got {head_width}", "choose heads that divide width evenly")
+        need(
+            even,
+            "fope needs an even head width",
+            f"got head_width {head_width}",
+            "choose heads that divide width evenly",
+        )
         need(init_gain >= 0, "init_gain must not be below zero", f"got {init_gain}", "0 is no noise, 0.3 is usual")
         rates = [theta ** (-2 * m / head_width) for m in range(head_width // 2)]
         self.rates = [rate for rate in rates if rate >= 2 * math.pi / trained_length]

@@ -60,7 +60,7 @@ class Mixed(Scheme):
         need(
             head_width >= 2 * axes,
             f"{axes} axes need {2 * axes} channels of a head",
-            f"got head width {head_width}",
+            f"got head_width {head_width}",
             "choose fewer heads",
         )
         self.axes, self.layout = (axes,), layout

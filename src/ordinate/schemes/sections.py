@@ -64,12 +64,17 @@ class Sections(Scheme):
         super().__init__()
         need_positive("theta", theta)
         pairs = head_width // 2
-        need(pairs > 2, "each of 3 axes needs 2 channels of a head", f"got {head_width}", "choose fewer heads")
+        need(
+            pairs > 2,
+            "each of 3 axes needs 2 channels of a head",
+            f"got head_width {head_width}",
+            "choose fewer heads",
+        )
         sections = _shares(order, pairs) if sections is None else sections
         need(
             min(sections) > 0 and sum(sections) <= pairs,
             f"sections must be positive and add up to at most {pairs} channel pairs",
-            f"got sections={sections} for head width {head_width}",
+            f"got sections={sections} for head_width {head_width}",
             "divide the channel pairs of the head among time, height and width",
         )
         self.layout, self.theta = layout, theta

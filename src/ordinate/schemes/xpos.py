@@ -14,6 +14,8 @@ from ordinate.core.tensors import in_float64, need_true
 from ordinate.ops.rotate import Layout, Rotation
 from ordinate.schemes._scheme import Encoder, Scheme
 
+# beyond, all powers are 1 up to rounding
+MOST_GAMMA = 1e7
 # limits of the logarithm of zeta's powers: 2^64 leaves float32 (max 2^128) headroom for q and k, 2^12 float16
 MAX_LOG, MAX_LOG_16 = 64 * math.log(2), 12 * math.log(2)
 
@@ -68,8 +70,15 @@ class Xpos(Scheme):
         super().__init__()
         for name, value in (("theta", theta), ("scale_base", scale_base), ("gamma", gamma)):
             need_positive(name, value)
+        must = f"gamma must be at most {MOST_GAMMA:g}: beyond, all powers are 1 up to rounding"
+        need(gamma <= MOST_GAMMA, must, f"got {gamma:g}", "use rope, or give less")
         even = head_width > 0 and head_width % 2 == 0
-        need(even, "xpos needs an even head width", f"got {head_width}", "choose heads that divide width evenly")
+        need(
+            even,
+            "xpos needs an even head width",
+            f"got head_width {head_width}",
+            "choose heads that divide width evenly",
+        )
         self.head_width, self.theta, self.scale_base, self.layout = head_width, theta, scale_base, layout
         self.gamma, self.centre = gamma, centre
         reach = self.reach(MAX_LOG)

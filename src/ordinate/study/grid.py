@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_origin
 from pydantic import Field, create_model
 
 from ordinate.core.checks import need, need_known
-from ordinate.study.options import Options, unused_fields
+from ordinate.study.options import Options, option_name, unused_fields
 from ordinate.study.plan import Plan
 from ordinate.study.run import Cell, FrozenModel, describe_cell
 
@@ -126,11 +126,6 @@ def read_overrides(file: Path | None) -> list[Values]:
         "write [[cells]] above each table",
     )
     return found
-
-
-def option_name(name: str) -> str:
-    """Name of the command-line option of a field."""
-    return f"--{name.replace('_', '-')}"
 
 
 def _cell(values: Values, fixed: Values, preset: Preset, own: Values) -> tuple[Values, Plan]:

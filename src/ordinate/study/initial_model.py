@@ -16,7 +16,7 @@ from ordinate.pretrained.checkpoint_files import read_config, resolve_checkpoint
 from ordinate.pretrained.read_model import read_model
 from ordinate.pretrained.weights import published_shape
 from ordinate.study.data_source import source_of
-from ordinate.study.options import DEFAULT_TASKS
+from ordinate.study.options import DEFAULT_TASKS, option_name
 from ordinate.study.plan import Plan
 from ordinate.study.run import Run
 
@@ -61,7 +61,7 @@ def resolve_base(plan: Plan) -> Plan:
     need(
         not conflicting,
         "sizes and tokenizer are those of the trained model",
-        f"got --from with {', '.join('--' + name.replace('_', '-') for name in conflicting)}",
+        f"got --from with {', '.join(map(option_name, conflicting))}",
         "leave them out",
     )
     derived = {"length": shape.max_length, "learning_rate": BASE_LEARNING_RATE}

@@ -160,7 +160,7 @@ class Options(FrozenModel):
     def _possible(cls, value: Any, info: Any) -> Any:
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int) and number > LARGEST:
-                name = f"--{str(info.field_name).replace('_', '-')}"
+                name = option_name(str(info.field_name))
                 raise ValueError(f"{name} must be at most {LARGEST}; got {shown(number)}; give a smaller number")
         return value
 
@@ -170,6 +170,12 @@ class Options(FrozenModel):
         if isinstance(given, dict) and given.get("task") is None and given.get("model") in DEFAULT_TASKS:
             return {**given, "task": DEFAULT_TASKS[given["model"]]}
         return given
+
+
+def option_name(field: str) -> str:
+    """Return the command-line option of a field: `--from` of `base`."""
+    known = Options.model_fields.get(field)
+    return f"--{((known and known.alias) or field).replace('_', '-')}"
 
 
 def data_fields(plan: Mapping[str, Any]) -> dict[str, Any]:

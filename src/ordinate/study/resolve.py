@@ -14,7 +14,7 @@ from ordinate.study.flops import matched_steps
 from ordinate.study.initial_model import resolve_base
 from ordinate.study.leaders import FEWEST_RANKED
 from ordinate.study.model_sizing import ModelSizing
-from ordinate.study.options import unused_fields
+from ordinate.study.options import option_name, unused_fields
 from ordinate.study.plan import Plan, default_scheme
 from ordinate.study.run import Run
 from ordinate.study.tuning import learning_rates
@@ -140,7 +140,7 @@ def _task(plan: Plan) -> tuple[Plan, int]:
     source = source_of(plan)
     length, vocabulary = source.check(plan)
     without_effect = [name for name in unused_fields(plan.task, Plan.model_fields) if _given(plan, name, length)]
-    listed = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)
+    listed = ", ".join(map(option_name, without_effect))
     need(
         not without_effect,
         f"every option must have an effect; task {plan.task} {source.summary}",

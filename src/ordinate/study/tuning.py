@@ -19,6 +19,8 @@ from ordinate.study.study_folder import StudyFolder
 
 # sequences of the tuning split on which a tuning run is evaluated
 TUNING_SEQUENCES = 256
+# each is trained several times; a factor of two apart, this many span all that is ever chosen
+MOST_RATES = 64
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,16 @@ def learning_rates(plan: Plan) -> tuple[float, ...] | None:
     """Return the learning rates to try: a sorted list, or a number of them around the plan's, a factor of two apart.
 
     Raises:
-        ValueError: a repeated rate, one that is not positive, or a number of rates that is not an integer above 1.
+        ValueError: a repeated rate, one that is not positive, or a number of rates that is not an integer
+            from 2 to 64.
     """
     if plan.tune_lr is None:
         return None
     (first, *rest) = plan.tune_lr
     if not rest and first >= 1:
         need(
-            first == int(first) and first > 1,
-            "a number of learning rates must be an integer above 1",
+            1 < first <= MOST_RATES and first == int(first),
+            f"a number of learning rates must be an integer from 2 to {MOST_RATES}",
             f"got --tune-lr {first:g}",
             "give 3, or rates",
         )

@@ -12,6 +12,7 @@ Gate = Callable[[Random, Path], Attempt]
 GATES: dict[str, tuple[Gate, int]] = {
     "config.json of a published model": (checkpoints.config, 40),
     "config.json, compared with transformers": (checkpoints.compared_config, 60),
+    "config.json of every family": (checkpoints.config_of_any_family, 60),
     "config.json in Ordinate's format": (checkpoints.own_format, 50),
     "safetensors file": (checkpoints.weights, 40),
     "index of safetensors files": (checkpoints.index, 30),

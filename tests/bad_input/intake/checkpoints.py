@@ -63,7 +63,9 @@ def outputs(model: Any) -> torch.Tensor:
     shape = model.shape
     if hasattr(shape, "image"):
         return model(pixels(shape))
-    ids = torch.arange(5)[None] % min(shape.vocabulary, getattr(shape, "source_vocabulary", None) or shape.vocabulary)
+    ids = (8 + torch.arange(9))[None] % min(
+        shape.vocabulary, getattr(shape, "source_vocabulary", None) or shape.vocabulary
+    )
     return model(ids, ids) if hasattr(shape, "end") else model(ids)
 
 
@@ -81,6 +83,18 @@ def config(draw: random.Random, folder: Path) -> Attempt:
 def compared_config(draw: random.Random, folder: Path) -> Attempt:
     """The same for several families; a model that loads gives what transformers gives."""
     return _config(draw.choice(("llama", *FAMILIES_COMPARED)), draw, folder, compared=True)
+
+
+def config_of_any_family(draw: random.Random, folder: Path) -> Attempt:
+    """The same for every family, with the models that its other tests have."""
+    return _config(draw.choice(every_family()), draw, folder, compared=False)
+
+
+@cache
+def every_family() -> list[str]:
+    """Return the names of the tiny models of all families."""
+    found = runpy.run_path(str(FAMILIES))
+    return [name for kind in ("CASES", "ENCODERS", "SEERS", "ENCODER_DECODERS") for name in found[kind]]
 
 
 def _config(name: str, draw: random.Random, folder: Path, *, compared: bool) -> Attempt:
@@ -117,7 +131,7 @@ def compare(folder: Path, came: torch.Tensor, shape: Any) -> None:
 
     if not came.isfinite().all():
         return
-    ids = torch.arange(5)[None]
+    ids = (8 + torch.arange(9))[None]
     value = json.loads((folder / CONFIG).read_text())
     try:
         auto = getattr(transformers, (value.get("architectures") or ["AutoModel"])[0])

@@ -25,6 +25,13 @@ from tests.bad_input.intake.outcome import Attempt, Refused, Wrong
 BESIDE = {"study": ("preset", "workers", "stall-timeout-minutes", "devices", "nodes", "strategy", "logger", "out"),
           "train": ("devices", "nodes", "strategy", "logger", "out")}  # fmt: skip
 SMALL = ("--task", "copy:count=4", "--width", "16", "--layers", "1", "--heads", "2", "--steps", "2")
+# what a message may name in place of a word: bytes that are no text, the current folder, an argument that moved up
+SHIFTED = {
+    "\udcff": (r"\udcff",),
+    "": (". does not", ". has no", "prompt", "sentence", "got ''"),
+    "-": ("got -",),
+    "--": ("text",),
+}
 # other commands: arguments that are right, and the options that may be wrong
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "generate": (("DECODER", "Hello"), ("max-new-tokens", "temperature", "top-k", "top-p", "seed")),
@@ -62,7 +69,13 @@ def options(draw: random.Random, folder: Path) -> Attempt:
     if not known or (command in COMMANDS and how < 0.2):
         place = draw.randrange(len(base))
         changed = (*base[:place], value, *base[place + 1 :])
-        names = (value[:60], repr(value)[1:60], "".join(base[place : place + 1]), command)
+        names = (
+            value[:60],
+            repr(value)[1:-1][:60],
+            "".join(base[place : place + 1]),
+            command,
+            *SHIFTED.get(value, ()),
+        )
         return _attempt([command, *changed], names, folder)
     option = draw.choice(known)
     names = (
@@ -79,7 +92,9 @@ def options(draw: random.Random, folder: Path) -> Attempt:
     tail = draw.choice([[f"--{option}", value], [f"--{option}={value}"]])
     if _is_flag(option):
         # a flag takes no value: the next word is an argument by itself
-        names = (*names, value)
+        names = (*names, value[:60])
+    # a folder without a study, and bytes that are no text, are told before any option is read
+    names = (*names, *(base if "EMPTY" in COMMANDS.get(command, ((),))[0] else ()), *SHIFTED.get(value, ()))
     if how < 0.5:
         tail = [f"--{option}"]
     elif how < 0.6:

@@ -1,6 +1,7 @@
 """Gates of strings: schemes, mixers, tasks and tokenizers with their options inline."""
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def specification(package: str, draw: random.Random, without: tuple[str, ...] = 
     value = draw.choice(WORDS)
     if how < 0.25:
         wrong = misspelt(option, draw)
-        return f"{name}:{wrong}=1", (option.rpartition(".")[2], wrong, name)
+        return f"{name}:{wrong}=1", (option.rpartition(".")[2], *re.split("[=,.]", wrong), wrong, name)
     if how < 0.32:
         text = draw.choice(
             [

@@ -72,9 +72,9 @@ def test_operations_are_equally_likely():
     [
         ({"depth": 1}, "listops needs a depth of at least 2; got depth=1"),
         ({"arguments": 1}, "lists need at least 2 arguments; got arguments=1"),
-        ({"length": 3}, "have 4 to 4687 tokens; got 0 to 3"),
-        ({"depth": 2, "shortest": 9}, "have 4 to 7 tokens; got 9 to 64"),
-        ({"length": 20, "shortest": 21}, "got 21 to 20"),
+        ({"length": 3}, "have 4 to 4687 tokens; got shortest=0 and length=3"),
+        ({"depth": 2, "shortest": 9}, "have 4 to 7 tokens; got shortest=9 and length=64"),
+        ({"length": 20, "shortest": 21}, "got shortest=21 and length=20"),
     ],
 )
 def test_invalid_sizes_are_refused(options, message):

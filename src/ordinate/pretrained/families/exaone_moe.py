@@ -55,8 +55,8 @@ class ExaoneMoe(ExaoneLike, DeepseekMoeLike):
         if kinds is None:
             return super().dense_layers(config)
         must, came = f"{KINDS} must have a kind for each of {layers} layers", f"got {shown(kinds)}"
-        need(len(kinds) >= layers, must, came, "load another checkpoint")
-        return tuple(layer for layer, kind in enumerate(kinds[:layers]) if kind != SPARSE)
+        need(len(kinds) == layers, must, came, "load another checkpoint")
+        return tuple(layer for layer, kind in enumerate(kinds) if kind != SPARSE)
 
     def dense_config(self, shape: Shape, layers: Sequence[int]) -> dict[str, Any]:
         return {KINDS: [DENSE if layer in layers else SPARSE for layer in range(shape.layers)]}

@@ -154,7 +154,7 @@ def _check_sizes(config: Mapping[str, Any]) -> None:
     need(groups > 0 and heads % groups == 0, must, came, "correct it")
     act = config["hidden_act"]
     must = "a mamba2 is supported with hidden_act='silu' only"
-    need(act in ("silu", "swish"), must, f"got {act!r}", "load another checkpoint")
+    need(act in ("silu", "swish"), must, f"got {shown(act)}", "load another checkpoint")
 
 
 def _limits(given: Any) -> tuple[float, float | None]:

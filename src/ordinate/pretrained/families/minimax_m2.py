@@ -52,6 +52,8 @@ class MinimaxM2(MoeLike):
             whole, "rotary_dim must be a whole number above zero", f"got {shown(rotated)}", "load another checkpoint"
         )
         alone = rotated is not None and "partial_rotary_factor" not in config
+        must = "rotary_dim without partial_rotary_factor needs a head_dim"
+        need(not alone or bool(config["head_dim"]), must, "got head_dim=None", "add it to config.json")
         share = {"partial_rotary_factor": rotated / config["head_dim"]} if alone else {}
         return {**super().complete_config(config, names), **share}
 
