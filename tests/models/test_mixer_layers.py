@@ -21,7 +21,9 @@ def test_a_scheme_for_other_heads_than_those_of_its_mixer_is_refused(mixer):
 
 
 def test_the_layer_is_named():
-    with pytest.raises(ValueError, match="got Rope for 8 and LinearAttention for 16 in layer 1; leave heads and head_wi"):
+    with pytest.raises(
+        ValueError, match="got Rope for 8 and LinearAttention for 16 in layer 1; leave heads and head_wi"
+    ):
         Decoder(Shape(**SIZES, scheme="rope", mixer="softmax,linear:heads=2"))
 
 
