@@ -65,6 +65,10 @@ def test_summaries_are_as_large_as_tokens_at_birth():
     ("options", "match"),
     [
         ({"summaries": 0}, "summaries must be above zero; got 0"),
+        (
+            {"summaries": 8},
+            "summaries must be at most max_length, since each is of some tokens; got 8 of 7; give fewer",
+        ),
         ({"max_length": 0}, "max_length must be above zero"),
         ({"heads": 3}, "heads must divide width"),
         ({"dropout": 1.5}, r"dropout must lie in \[0, 1\)"),

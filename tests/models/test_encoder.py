@@ -94,6 +94,10 @@ def test_masked_tokens_can_be_learned_by_heart():
             "the model needs a masked head; it has none",
         ),
         (lambda: build().pool(torch.zeros(1, 2, 16).double()), "the model needs a pooler; it has none"),
+        (
+            lambda: build(head="pooler", tie_embeddings=True).pool(torch.zeros(1, 2, 8).double()),
+            "x has the 16 columns of the model; got 8; give what the model itself returned",
+        ),
         (lambda: build(head="maske"), "no head is named 'maske'; .*did you mean 'masked'"),
         (
             lambda: build(mixer="triangular_mlp", scheme="none"),

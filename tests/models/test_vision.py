@@ -131,6 +131,20 @@ def test_a_pooler_reads_the_class_token():
         build().pool(x)
 
 
+@pytest.mark.parametrize("head", ["pooler", "classes"])
+def test_hidden_states_of_other_axes_or_another_width_are_refused(head, untyped):
+    model = build(head=head)
+    x, read = model(images()), model.pool if head == "pooler" else model.logits
+    for wrong, match in (
+        (x[0], r"x needs the axes \(batch, tokens, width\); got \(\d+, 16\); reshape it"),
+        (x[None], r"x needs the axes \(batch, tokens, width\); got .*; reshape it"),
+        (x[..., :8], "x has the 16 columns of the model; got 8; give what the model itself returned"),
+        (torch.zeros(1, 2, 16, dtype=torch.long), "x needs floating-point numbers; got torch.int64; convert it"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            read(wrong)
+
+
 @torch.no_grad()
 def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
     model = build(labels=("eel", "newt", "owl"), registers=1).float()

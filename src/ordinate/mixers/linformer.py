@@ -5,13 +5,16 @@ from einops import rearrange
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_fraction, need_positive_counts
+from ordinate.core.checks import need, need_fraction, need_positive_counts
 from ordinate.core.shapes import Context, Queries, Tokens
 from ordinate.mixers._mixer import MixerState, check_heads
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.left_align import padding_counts, roll_left
 from ordinate.ops.sdpa import sdpa
 from ordinate.schemes._scheme import Placed
+
+# rows of E
+USUAL = 256
 
 
 class Linformer(SequenceMixer[MixerState]):
@@ -27,7 +30,7 @@ class Linformer(SequenceMixer[MixerState]):
         heads: query heads; each has d = width / heads channels.
         kv_heads: key and value heads; None: as many as query heads. Fewer: grouped-query attention.
         max_length: longest supported sequence [tokens]; a shorter one uses the first columns of E.
-        summaries: rows of E, at most max_length.
+        summaries: rows of E, at most max_length; None: 256, or max_length if that is less.
         dropout: dropout probability of the attention weights.
 
     Raises:
@@ -51,19 +54,21 @@ class Linformer(SequenceMixer[MixerState]):
         heads: int,
         kv_heads: int | None = None,
         max_length: int,
-        summaries: int = 256,
+        summaries: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         check_heads(width, heads, kv_heads)
-        need_positive_counts(max_length=max_length, summaries=summaries)
+        rows = min(USUAL, max_length) if summaries is None else summaries
+        need_positive_counts(max_length=max_length, summaries=rows)
+        fewer = "summaries must be at most max_length, since each is of some tokens"
+        need(rows <= max_length, fewer, f"got {rows} of {max_length}", "give fewer, or leave it out")
         need_fraction("dropout", dropout)
         self.heads, self.head_width, self.dropout, self.max_length = heads, width // heads, dropout, max_length
         self.query = nn.Linear(width, width, bias=False)
         self.key_value = nn.Linear(width, 2 * kv_heads * self.head_width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
-        rows = min(summaries, max_length)
         self.summarise = nn.Parameter(torch.randn(rows, max_length) * max_length**-0.5)
 
     def mix_sequences(

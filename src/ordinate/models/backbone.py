@@ -13,7 +13,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Logits, Tokens
-from ordinate.core.tensors import has_free_values, need_device, need_tensor
+from ordinate.core.tensors import has_free_values, need_device, need_tensor, need_vectors
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.experts import ExpertLinear
@@ -22,6 +22,8 @@ from ordinate.models.reversible import RUNNERS
 from ordinate.models.shape import INITIAL_STD, Shape
 from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed, Scheme
+
+FROM_FORWARD = "give what the model itself returned"
 
 
 class LayerStack(nn.Module):
@@ -108,6 +110,14 @@ class LayerStack(nn.Module):
             blocks = [partial(checkpointed, block) for block in blocks]
         x, states = RUNNERS[self.shape.blocks](blocks, self.embedding_norm(x), self._places(placed), states)
         return self.norm(x), states
+
+    def check_hidden_states(self, x: Tokens) -> None:
+        """Raise unless `x` has the axes and the width of this model's hidden states."""
+        need_vectors("x", x, "batch, tokens, width")
+        width = self.shape.width
+        need(
+            x.shape[2] == width, f"x has the {width} columns of the model", lambda: f"got {x.shape[2]}", FROM_FORWARD
+        )
 
     def initialise(self, seed: int) -> None:
         """Initialise the weights of linear layers and embeddings, each from a random generator of its own."""

@@ -163,6 +163,7 @@ class Encoder(Backbone, SavedModel):
             where: their geometry, for `pool='mean'` and `pool='late'`; None: no padding.
         """
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
+        self.check_hidden_states(x)
         late = cast(EncoderShape, self.shape).pool == "late"
         made = self.pool_activation(cast(nn.Linear, self.pooler)(x if late else self._pooled(x, where)))
         return mean_pool(made, text_mask(where)) if late else made

@@ -234,6 +234,7 @@ class VisionTransformer(LayerStack, SavedModel):
             "it has none",
             "build it with head='classes'",
         )
+        self.check_hidden_states(x)
         token, mean = x[:, 0], x[:, self.vision.leading_tokens :].mean(1)
         read = {"token": token, "mean": mean, "both": torch.cat([token, mean], -1)}
         return cast(nn.Linear, self.head)(read[self.vision.pool])
@@ -245,6 +246,7 @@ class VisionTransformer(LayerStack, SavedModel):
     def pool(self, x: Tokens) -> Float[Tensor, "b columns"]:
         """Pooled vector of each image, from its class token: f(W x_0 + b), f as `pool_activation` of the shape."""
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
+        self.check_hidden_states(x)
         return self.pool_activation(cast(nn.Linear, self.pooler)(x[:, 0]))
 
     def _where(self, rows: int, columns: int, device: torch.device) -> Geometry:

@@ -310,3 +310,9 @@ def test_a_pass_without_a_head_ends_with_the_last_layer():
     assert reading.logits is None
     assert torch.equal(reading.residual, whole.residual)
     assert torch.equal(one.forward(inputs).logits, whole.logits)
+
+
+def test_a_mixer_that_adds_columns_to_keys_has_no_projection():
+    model = attach(Decoder(Shape(vocabulary=11, width=16, layers=1, heads=2, mixer="fox", scheme="none")))
+    with pytest.raises(NotApplicable, match="queries and keys of layer 0 are not linear maps of its input"):
+        model.projection(0)

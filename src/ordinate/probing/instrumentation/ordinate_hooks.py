@@ -310,7 +310,8 @@ def _projected(mixer: AttentionProjections, x: Tokens) -> tuple[Queries, Keys, V
     with patched_attribute(mixer, "compute_attention", keep), ExitStack() as norms:
         for norm in (mixer.q_norm, mixer.k_norm):
             norms.enter_context(patched_attribute(norm, "forward", lambda x: x))
-        mixer(x, Scheme().at(Geometry.full(x.shape[1], device=x.device)), None)
+        made = Geometry.full if mixer.bidirectional else Geometry.causal
+        mixer(x, Scheme().at(made(x.shape[1], device=x.device)), None)
     return found[0]
 
 
