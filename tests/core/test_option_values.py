@@ -188,3 +188,17 @@ def test_a_field_with_a_value_of_another_kind_is_an_error_that_names_it(given, m
 
 def test_unknown_choices_are_left_to_the_class():
     assert Several(places=("heads",), position="prae").places == ("heads",)
+
+
+def test_whole_numbers_that_a_tensor_can_hold_are_taken():
+    @dataclass(frozen=True)
+    class Seeded:
+        seed: int = 0
+
+        def __post_init__(self):
+            settle_fields(self)
+
+    assert Seeded((1 << 63) - 1).seed == (1 << 63) - 1
+    for number in (1 << 63, 10**400):
+        with pytest.raises(ValueError, match=r"seed must be below 2\^63; got .*; give a smaller number"):
+            Seeded(number)

@@ -100,7 +100,7 @@ def test_one_layer_is_refused():
 def test_sizes_must_be_above_zero(name):
     with pytest.raises(ValueError, match=f"{name} must be above zero; got 0"):
         Continuous(**{"width": 4, "max_length": 7, name: 0})
-    with pytest.raises(ValueError, match="unit must be above zero; got 0"):
+    with pytest.raises(ValueError, match="max_length must be above zero; got 0"):
         Continuous(width=4, max_length=0)
 
 

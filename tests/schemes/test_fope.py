@@ -128,7 +128,7 @@ def test_weighted_sums_do_not_depend_on_what_is_summed_beside():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head_width": 7}, "fope needs an even head width; got 7"),
+        ({"head_width": 7}, "fope needs an even head width; got head_width 7"),
         ({"trained_length": 6}, "complete a period within the training length; got trained_length=6; give 7 or more"),
         ({"trained_length": 0}, "trained_length must be above zero"),
         ({"init_gain": -0.1}, "init_gain must not be below zero; got -0.1"),

@@ -101,9 +101,9 @@ def test_channels_beyond_the_sections_stay_as_they_are():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head_width": 5}, "each of 3 axes needs 2 channels of a head; got 5; choose fewer heads"),
+        ({"head_width": 5}, "each of 3 axes needs 2 channels of a head; got head_width 5; choose fewer heads"),
         ({"sections": (0, 4, 4)}, r"add up to at most 8 channel pairs; got sections=\(0, 4, 4\)"),
-        ({"sections": (3, 3, 3)}, r"got sections=\(3, 3, 3\) for head width 16"),
+        ({"sections": (3, 3, 3)}, r"got sections=\(3, 3, 3\) for head_width 16"),
         (
             {"sections": (3, 1, 2), "order": "ernie"},
             r"equal sections for height and width; got \(3, 1, 2\); make the last two equal",

@@ -67,7 +67,7 @@ def test_sizes_come_from_the_longest_text_unless_they_are_given():
     ("sizes", "message"),
     [
         ((3, 2), r"swin supports rows 0 to 1 \(rows 2\); got 2; build it with rows=3 or more, or resize it"),
-        ((2, 4), r"Swin serves positions 0 to 2 \(max_length 3\); got shortest=0 and length=3"),
+        ((2, 4), r"Swin serves positions 0 to 2 \(max_length 3\); got 0 to 3"),
     ],
 )
 def test_positions_beyond_the_grid_are_refused_by_the_hook_too(sizes, message):

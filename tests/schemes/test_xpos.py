@@ -123,7 +123,7 @@ def test_float16_has_a_shorter_maximum_length():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head_width": 7}, "xpos needs an even head width; got 7"),
+        ({"head_width": 7}, "xpos needs an even head width; got head_width 7"),
         ({"centre": -1}, r"centre must lie in \[0, 18130\], so that position 0 is supported; got -1"),
         ({"centre": 20_000}, "got 20000; leave it out, or raise scale_base"),
         ({"scale_base": 0.0}, "scale_base must be above zero"),

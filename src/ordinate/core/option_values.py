@@ -78,8 +78,8 @@ def settle_fields(options: Any) -> None:
         value, kinds = plain_number(getattr(options, name)), {kind, *get_args(kind)}
         if kinds & {int, float} and bool not in kinds and isinstance(value, bool):
             raise TypeError(f"{name} must be a number; got {value}; give one")
-        if isinstance(value, int) and abs(value) >= 1 << 62:
-            raise ValueError(f"{name} must be below 2^62; got {shown(value)}; give a smaller number")
+        if isinstance(value, int) and abs(value) >= 1 << 63:
+            raise ValueError(f"{name} must be below 2^63; got {shown(value)}; give a smaller number")
         if tuple in map(get_origin, kinds):
             value = _read_tuple(name, kind, as_tuples(value))
         object.__setattr__(options, name, value)
