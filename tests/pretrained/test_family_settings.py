@@ -97,8 +97,8 @@ def agrees(folder):
             {"layer_types": ["full_attention"]},
             r"layer_types must have one for each of the 2 layers; got \['",
         ),
-        ("gpt2", {"n_embd": 1}, "a model has at least as many channels as heads; got 1 for 2 heads; correct"),
-        ("granite", {"hidden_size": 1}, "a model has at least as many channels as heads; got 1 for . heads; correct"),
+        ("gpt2", {"n_embd": 1}, "a head must have a channel or more; it has none; correct"),
+        ("granite", {"hidden_size": 1}, "a head must have a channel or more; it has none; correct"),
         (
             "gemma3_text",
             {"rope_parameters": {"full_attention": 7}},

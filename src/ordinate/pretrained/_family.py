@@ -214,18 +214,12 @@ class Family(ABC):
         if lacking:
             self.source = f"config.json and the defaults for {', '.join(lacking)}, which it lacks"
         self.settings = CheckpointConfig({**self.complete_config({**self.defaults, **own}, names), **told})
-        self._check_layers_and_heads()
-        return self.shape(self.settings)
-
-    def _check_layers_and_heads(self) -> None:
-        """Raise a ValueError unless layers have one type each, and heads a channel or more."""
-        names = ("num_hidden_layers", "layer_types", "num_attention_heads", "hidden_size")
-        read: list[Any] = [self.settings.get(self.aliases.get(name, name)) for name in names]
-        layers, types, heads, width = read
-        must, came = f"layer_types must have one for each of the {layers} layers", f"got {shown(types)}"
-        need(None in (layers, types) or layers == len(types), must, came, REMEDY)
-        must, came = "a model has at least as many channels as heads", f"got {width} for {heads} heads"
-        need(None in (heads, width) or heads <= width, must, came, REMEDY)
+        _need_types(self.settings)
+        try:
+            return self.shape(self.settings)
+        except ZeroDivisionError:
+            # the width of a head, rounded down
+            raise ValueError(f"a head must have a channel or more; it has none; {REMEDY}") from None
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Return the config completed with settings that follow from others or from the tensor names."""
@@ -321,6 +315,13 @@ def need_settings(family: Family, config: Mapping[str, Any], **settings: Any) ->
             f"got {shown(came)}",
             "load another checkpoint",
         )
+
+
+def _need_types(config: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless there is a type for each layer, where there are types."""
+    types, layers = config.get("layer_types"), config.get("num_hidden_layers")
+    must, came = f"layer_types must have one for each of the {layers} layers", f"got {shown(types)}"
+    need(types is None or len(types) == layers, must, came, REMEDY)
 
 
 def _need_whole_cache(family: Family, config: Mapping[str, Any]) -> None:

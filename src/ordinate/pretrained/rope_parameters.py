@@ -21,7 +21,7 @@ DEFAULT_THETA = 10_000.0
 NUMBERS: Mapping[str, tuple[Any, str]] = {
     "rope_type": (str, "a text"),
     "truncate": (bool | None, "true or false"),
-    "original_max_position_embeddings": (int | None, "a whole number"),
+    "original_max_position_embeddings": (float | None, "a whole number"),
     "partial_rotary_factor": (float, "a finite number"),
     **dict.fromkeys(("short_factor", "long_factor"), (list[float], "a list of finite numbers")),
 }
