@@ -11,15 +11,17 @@ from ordinate.pretrained.decoder_like import PLAIN_LOGITS
 
 TEXT = "text_config"
 """The key of the config.json of the language model."""
-INNER, EARLY, HEAD = "model.language_model.", "language_model.", "lm_head."
-"""Beginnings of the names of its tensors, of those in files of earlier versions, and of the head in both."""
+TIED = "tie_word_embeddings"
+"""The key that says whether the head is tied."""
+OUTER, HEAD = "model.", "lm_head."
+"""Beginnings of the names of the tensors of the model around it without its head, and of the head."""
 
 
 class Wrapper(ABC):
     """A model of texts and images around a language model, identified by its `model_type`.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `text_type`.
-    May: `text_type_fixed` and `text_defaults`.
+    May: `text_type_fixed`, `text_defaults`, `tied`, `text_ties` and `part`.
     """
 
     model_type: ClassVar[str]
@@ -34,6 +36,12 @@ class Wrapper(ABC):
     """Whether it is this one, whatever config.json says."""
     text_defaults: ClassVar[Mapping[str, Any]] = {}
     """The config.json of the language model, where there is none."""
+    tied: ClassVar[bool] = True
+    """Whether the head is tied, where config.json does not say."""
+    text_ties: ClassVar[bool] = False
+    """Whether a language model whose own settings tie the head ties it, where those around it do not."""
+    part: ClassVar[str] = "language_model"
+    """The name of the language model in the names of tensors."""
 
     def text_config(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config.json of the language model, without `architectures`.
@@ -46,9 +54,10 @@ class Wrapper(ABC):
         need(inner is None or isinstance(inner, dict), must, came, "correct it, or download the file again")
         own = dict(self.text_defaults if inner is None else inner)
         kind = self.text_type if self.text_type_fixed else own.get("model_type", self.text_type)
-        # the class around both decides, whatever text_config says
-        tied = bool(given.get("tie_word_embeddings", True))
-        return {**own, "model_type": kind, "tie_word_embeddings": tied}
+        tied = bool(given.get(TIED, self.tied))
+        # otherwise the class around both decides, whatever text_config says
+        told = {} if self.text_ties and not tied else {TIED: tied}
+        return {**own, "model_type": kind, **told}
 
     def has_head(self, given: Mapping[str, Any]) -> bool | None:
         """Whether config.json names the class with a next-token head; None: it names no class.
@@ -67,7 +76,8 @@ class Wrapper(ABC):
 
     def text_name(self, name: str) -> str | None:
         """Return the name that a tensor has in a checkpoint of the language model alone; None: it is not of it."""
-        for start, other in ((INNER, "model."), (EARLY, "")):
+        # as today, and in files of earlier versions
+        for start, other in ((f"{OUTER}{self.part}.", OUTER), (f"{self.part}.", "")):
             if name.startswith(start):
                 return other + name.removeprefix(start)
         return name if name.startswith(HEAD) else None
