@@ -28,9 +28,10 @@ INNER = {
     "idefics3": ("llama", "mistral"),
     "internvl": ("qwen2", "qwen3", "qwen3_moe", "gpt_oss", "llama"),
     "llava": ("llama", "mistral", "qwen2", "phi3", "gemma"),
-    "llava_next": ("llama", "mistral", "qwen2", "granite"),
+    "llava_next": ("llama", "mistral", "qwen2", "granite", "falcon"),
     "llava_onevision": ("qwen2", "qwen3"),
     "mistral3": ("mistral", "ministral3", "llama"),
+    "paligemma": ("gemma2", "gemma"),
     "smolvlm": ("llama",),
     "vipllava": ("llama",),
 }
@@ -44,9 +45,11 @@ VISUAL = {
     "llava_next": "clip_vision_model",
     "llava_onevision": "siglip_vision_model",
     "mistral3": "pixtral",
+    "paligemma": "siglip_vision_model",
     "smolvlm": "smolvlm_vision",
     "vipllava": "clip_vision_model",
 }
+CAUSAL = {("paligemma", "gemma"): {"use_bidirectional_attention": False}}
 # whose config.json says False where it does not say, and those of them that the language model may tie
 UNTIED = ("idefics3", "llava", "llava_next", "llava_onevision", "smolvlm", "vipllava")
 TEXT_TIES = ("llava", "llava_onevision")
@@ -63,7 +66,8 @@ def quiet():
 
 
 def config_of(kind, inner, **text):
-    own = FIELDS[inner][0] | {"model_type": inner, "pad_token_id": 0, "image_token_id": 3} | text
+    own = FIELDS[inner][0] | {"model_type": inner, "pad_token_id": 0, "image_token_id": 3}
+    own |= CAUSAL.get((kind, inner), {}) | text
     return {"text_config": own, "vision_config": VISION | {"model_type": VISUAL[kind]}, "mm_tokens_per_image": 1}
 
 
@@ -281,3 +285,54 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
         save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
         with pytest.raises(ValueError, match=match):
             load(tmp_path)
+
+
+@torch.no_grad()
+def test_a_paligemma_is_read_where_its_attention_over_a_text_is_causal(tmp_path):
+    other = IDS.clone()
+    other[:, -1] = 3 + (other[:, -1] - 2) % 8
+    for inner, ways, causal in (("gemma2", None, True), ("gemma2", True, True), ("gemma", None, False)):
+        theirs = written(tmp_path, "paligemma", config_of("paligemma", inner, use_bidirectional_attention=ways))
+        came = theirs(input_ids=IDS).logits
+        assert torch.allclose(came[:, :-1], theirs(input_ids=other).logits[:, :-1], atol=1e-5) is causal
+        if causal:
+            near(read(tmp_path)(IDS), came)
+            continue
+        with pytest.raises(
+            ValueError, match="with use_bidirectional_attention=False if it is a gemma; got None; set"
+        ):
+            load(tmp_path)
+
+
+@torch.no_grad()
+def test_the_class_around_a_gemma_2_in_a_paligemma_caps_logits_too(tmp_path):
+    theirs = written(tmp_path, "paligemma", config_of("paligemma", "gemma2", final_logit_softcapping=1.0))
+    model = read(tmp_path)
+    assert model.shape.logit_softcap == 1.0
+    near(model(IDS), theirs(input_ids=IDS).logits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "told", "match"),
+    [
+        ("paligemma", "llama", {}, "no language model of a paligemma is named 'llama'; there are: gemma, gemma2"),
+        (
+            "paligemma",
+            "gemma",
+            {"final_logit_softcapping": 3.0},
+            "must have no final_logit_softcapping; got 3.0; load",
+        ),
+        (
+            "paligemma",
+            "gemma2",
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+            "no rope_type .*; got 'dynamic'",
+        ),
+        ("llava", "phi", {}, "the head of a llava must have no bias; got a language model whose head has one; load"),
+    ],
+)
+def test_language_models_that_a_model_cannot_have_are_refused(kind, inner, told, match, tmp_path):
+    written(tmp_path, "llava", config_of("llava", inner))
+    changed(tmp_path, model_type=kind, architectures=None, text_config=config_of(kind, inner, **told)["text_config"])
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path)

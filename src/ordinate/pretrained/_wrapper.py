@@ -71,13 +71,25 @@ class Wrapper(ABC):
         return None if named is None else named == self.causal_lm_class
 
     def text_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the language model inside, whose logits are neither scaled nor capped, from its own."""
+        """Return the shape of the language model inside, whose logits are neither scaled nor capped, from its own.
+
+        Raises:
+            ValueError: a head with a bias.
+        """
+        must, came = f"the head of a {self.model_type} must have no bias", "got a language model whose head has one"
+        need("head" not in shape.bias, must, came, "load another checkpoint")
         return replace(shape, **PLAIN_LOGITS)
 
-    def text_name(self, name: str) -> str | None:
-        """Return the name that a tensor has in a checkpoint of the language model alone; None: it is not of it."""
+    def text_name(self, name: str, prefix: str) -> str | None:
+        """Return the name that a tensor has in a checkpoint of the language model alone; None: it is not of it.
+
+        Args:
+            name: in this checkpoint.
+            prefix: of the language model's names, where it is alone and has a head.
+        """
         # as today, and in files of earlier versions
-        for start, other in ((f"{OUTER}{self.part}.", OUTER), (f"{self.part}.", "")):
+        today, early = f"{OUTER}{self.part}.", f"{self.part}."
+        for start, other in ((today, prefix), (f"{early}{OUTER}", prefix), (early, "")):
             if name.startswith(start):
                 return other + name.removeprefix(start)
         return name if name.startswith(HEAD) else None

@@ -145,7 +145,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
     )
     with reading(folder):
         stored = open_tensors(folder, whole)
-    tensors: SizedTensors = stored if wrapper is None else WrappedTensors(stored, wrapper)
+    tensors: SizedTensors = stored if wrapper is None else WrappedTensors(stored, wrapper, family.prefix)
     # sizes that the family does not have are without effect
     known = {*family.defaults, *family.aliases} - family.optional_sizes
     nested = [value for name, value in given.items() if name in known and isinstance(value, dict)]

@@ -16,17 +16,18 @@ class WrappedTensors(SizedTensors):
     Args:
         stored: the tensors of the checkpoint.
         wrapper: the larger model.
+        prefix: of the language model's names, where it is alone and has a head.
 
     Raises:
         ValueError: no tensor of a language model, or one that is stored under an earlier and a current name.
     """
 
-    def __init__(self, stored: SizedTensors, wrapper: Wrapper) -> None:
+    def __init__(self, stored: SizedTensors, wrapper: Wrapper, prefix: str) -> None:
         self.default_dtype, self.activations = stored.default_dtype, stored.activations
         self._whole, self._stored = stored, dict[str, str]()
         unread: list[str] = []
         for name in stored:
-            own = wrapper.text_name(name)
+            own = wrapper.text_name(name, prefix)
             if own is None:
                 unread.append(name)
                 continue
