@@ -11,9 +11,11 @@ from ordinate.cli import show
 from ordinate.cli.application import app
 from ordinate.cli.progress import MAX_FINISHED_BARS, AmountColumn, ProgressBars, ProgressLines
 from ordinate.core.atomic_files import write_checksummed
+from ordinate.core.catalog import names
 from ordinate.core.progress import Progress
 from ordinate.study.result_file import read_result
 
+WRAPPERS = "ordinate.pretrained.wrappers"
 SIZES = {
     "length": 16,
     "steps": 4,
@@ -220,6 +222,14 @@ def test_list_shows_the_hooks_of_each_scheme(capsys):
     for kind in ("backends", "corpora", "tokenizers", "tasks"):
         app(["list", kind], result_action="return_value")
     assert "stdlib" in capsys.readouterr().out
+
+
+def test_list_shows_families_and_models_of_texts_and_images_around_them(capsys):
+    app(["list", "families"], result_action="return_value")
+    families, around = capsys.readouterr().out.split("\n\n")
+    assert re.search(r"^llama +\S", families, re.M)
+    assert re.search(r"^llava +LLaVA 1.5", around, re.M)
+    assert {line.split()[0] for line in around.splitlines()[1:] if line[0] != " "} == set(names(WRAPPERS))
 
 
 @pytest.mark.parametrize("scheme", ["none", "sinusoidal:theta=100", "learned", "concatenated", "rope", "alibi+t5"])

@@ -4,7 +4,7 @@ import inspect
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from ordinate.cli.plain_text import write_table
+from ordinate.cli.plain_text import write_line, write_table
 from ordinate.core import catalog
 
 if TYPE_CHECKING:
@@ -36,13 +36,16 @@ CONTRACTS: dict[Kind, tuple[str, str, str]] = {
     "replications": ("replications.papers", "replications.replication", "Replication"),
 }
 
+# models of which the part that is of a family is read
+WRAPPERS = ("pretrained.wrappers", "pretrained._wrapper", "Wrapper")
 COLUMNS: dict[Kind, tuple[str, ...]] = {"schemes": ("enters at",), "mixers": ("direction", "default scheme")}
 
 
 def show_list(kind: Kind = "schemes") -> int:
     """List the members of a kind; schemes with the hooks they use, mixers with their direction and default scheme.
 
-    Members of installed packages are listed with the name of their package.
+    Members of installed packages are listed with the name of their package; families with the models of texts and
+    images whose language model is of one of them.
 
     Parameters
     ----------
@@ -51,6 +54,10 @@ def show_list(kind: Kind = "schemes") -> int:
     """
     names = catalog.names(f"ordinate.{CONTRACTS[kind][0]}")
     write_table(("name", *COLUMNS.get(kind, ()), "description"), ((name, *_cells(kind, name)) for name in names))
+    if kind == "families":
+        inner = ((name, _summary(WRAPPERS, name)) for name in catalog.names(f"ordinate.{WRAPPERS[0]}"))
+        write_line()
+        write_table(("of texts and images", "description (the language model is read)"), inner)
     return 0
 
 
@@ -69,12 +76,19 @@ def direction(member: "type[Mixer[Any]]") -> str:
     return "causal" if member.causal else "bidirectional"
 
 
+def _member(contract: tuple[str, str, str], name: str) -> type[Any]:
+    package, module, base = contract
+    return catalog.load(f"ordinate.{package}", getattr(import_module(f"ordinate.{module}"), base), name)
+
+
+def _summary(contract: tuple[str, str, str], name: str) -> str:
+    origin = catalog.origin(f"ordinate.{contract[0]}", name)
+    first = (inspect.getdoc(_member(contract, name)) or "").partition("\n")[0]
+    return f"{first} (of {origin})" if origin else first
+
+
 def _cells(kind: Kind, name: str) -> list[str]:
-    package, module, contract = CONTRACTS[kind]
-    member = catalog.load(f"ordinate.{package}", getattr(import_module(f"ordinate.{module}"), contract), name)
-    summary = (inspect.getdoc(member) or "").partition("\n")[0]
-    origin = catalog.origin(f"ordinate.{package}", name)
-    summary += f" (of {origin})" if origin else ""
+    member, summary = _member(CONTRACTS[kind], name), _summary(CONTRACTS[kind], name)
     if kind == "schemes":
         return [entry_points(member), summary]
     return [direction(member), member.default_scheme, summary] if kind == "mixers" else [summary]
