@@ -17,6 +17,7 @@ from ordinate.pretrained.weights import load, published_shape, save
 
 transformers = pytest.importorskip("transformers")
 DRAWN = runpy.run_path(str(Path(__file__).with_name("fidelity.py")))
+PUBLISHED = runpy.run_path(str(Path(__file__).with_name("published.py")))
 FIELDS, IDS = DRAWN["FIELDS"], DRAWN["IDS"]
 VISION = {"hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
 VISION |= {"image_size": 8, "patch_size": 4}
@@ -236,19 +237,25 @@ def test_random_settings_of_the_language_model_give_the_outputs_of_transformers(
     assert [one for one in found if one[0] == "equal"]
 
 
-def test_a_published_gemma_3_is_read(tmp_path):
-    published = runpy.run_path(str(Path(__file__).with_name("published.py")))
-    config = published["config_of"]("google/gemma-3-4b-it")
-    text = published["shrunk"](config["text_config"] | {"num_attention_heads": 8, "num_key_value_heads": 4})
-    sizes = {"vocab_size": 19, "num_hidden_layers": 7, "hidden_size": 32, "head_dim": 16}
-    small = config | {"text_config": text | sizes, "image_token_index": 20, "mm_tokens_per_image": 1}
+# their config.json leaves out what the default of the language model is
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+WHOLE = {name: config for name, config in PUBLISHED["models"]().items() if config.get("model_type") in INNER}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@torch.no_grad()
+def test_a_published_configuration_gives_the_logits_of_transformers(name, tmp_path):
+    config, kind = WHOLE[name], WHOLE[name]["model_type"]
+    usual = transformers.CONFIG_MAPPING[config["text_config"]["model_type"]]().to_dict()
+    # one layer of a gemma3 attends to the whole text
+    text = PUBLISHED["shrunk"]({key: usual[key] for key in SIZES} | config["text_config"]) | {"num_hidden_layers": 7}
+    small = config | {"vision_config": VISION | {"model_type": VISUAL[kind]}}
+    small |= {"mm_tokens_per_image": 1, "text_config": text}
     # rounded to 16 bits, two ways differ
-    small = {key: value for key, value in small.items() if key != "torch_dtype"}
-    small["text_config"] = {key: value for key, value in small["text_config"].items() if key != "torch_dtype"}
-    small["vision_config"] = VISION | {"model_type": "siglip_vision_model"}
-    theirs = written(tmp_path, "gemma3", small)
-    with torch.no_grad():
-        near(read(tmp_path)(IDS), theirs(input_ids=IDS).logits)
+    for part in (small, text):
+        part.pop("torch_dtype", None)
+    theirs = written(tmp_path, kind, small)
+    near(read(tmp_path)(IDS), theirs(input_ids=IDS).logits)
 
 
 def changed(folder, **told):
