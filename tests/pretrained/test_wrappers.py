@@ -144,6 +144,21 @@ def test_the_config_around_both_says_whether_the_head_is_tied(kind, tied, tmp_pa
         near(model(IDS), theirs(input_ids=IDS).logits)
 
 
+@pytest.mark.parametrize("kind", INNER)
+def test_a_checkpoint_without_a_head_of_its_own_is_read_if_it_is_tied(kind, tmp_path):
+    written(
+        tmp_path, kind, config_of(kind, INNER[kind][0], tie_word_embeddings=False) | {"tie_word_embeddings": True}
+    )
+    config = json.loads((tmp_path / "config.json").read_text())
+    config.pop("tie_word_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if kind not in UNTIED:
+        assert read(tmp_path).shape.tie_embeddings
+        return
+    with pytest.raises(ValueError, match=r"must contain every tensor .*; missing lm_head.weight; download it again"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["llava", "llava_next"])
 @torch.no_grad()
 def test_a_language_model_whose_family_ties_the_head_may_tie_it(kind, tmp_path):
@@ -187,13 +202,15 @@ def today(name):
 
 
 # idefics3 and smolvlm have always had the same names
-NAMED = [(kind, names) for kind in INNER for names in (early, today) if kind not in ("idefics3", "smolvlm")]
+NAMED = [(kind, inner[0]) for kind, inner in INNER.items() if kind not in ("idefics3", "smolvlm")]
+NAMED += [("llava_next", "falcon")]
 
 
-@pytest.mark.parametrize(("kind", "names"), NAMED)
+@pytest.mark.parametrize("names", [early, today])
+@pytest.mark.parametrize(("kind", "inner"), NAMED)
 @torch.no_grad()
-def test_tensors_with_names_of_earlier_versions_and_of_today_are_read(kind, names, tmp_path):
-    config = config_of(kind, INNER[kind][0]) | {"tie_word_embeddings": False}
+def test_tensors_with_names_of_earlier_versions_and_of_today_are_read(kind, inner, names, tmp_path):
+    config = config_of(kind, inner) | {"tie_word_embeddings": False}
     theirs = written(tmp_path, kind, config)
     stored = {names(today(name)): tensor for name, tensor in load_file(tmp_path / "model.safetensors").items()}
     save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
