@@ -284,13 +284,22 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
     written(tmp_path, "mistral3", config_of("mistral3", "mistral"))
     with pytest.raises(ValueError, match=r"verify compares a language model alone; got a mistral3, .*; save it by"):
         verify(tmp_path)
-    whole = json.loads((tmp_path / "config.json").read_text())
+    whole = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": True}
     for told, match in (
         (
             {"architectures": ["Mistral3ForSequenceClassification"]},
             "read from the classes Mistral3For.* and Mistral3Mo",
         ),
-        ({"text_config": [1]}, r"text_config in config.json must be an object; got \[1\]; correct it"),
+        ({"architectures": 5}, "architectures in config.json must be a list of names; got 5; correct config.json"),
+        (
+            {"tie_word_embeddings": None},
+            "tie_word_embeddings in config.json must be true or false; got None; correct",
+        ),
+        (
+            {"text_config": {"model_type": 5}},
+            "model_type of text_config in config.json must be a text; got 5; correct",
+        ),
+        ({"text_config": [1]}, r"text_config in config.json must be an object; got \[1\]; correct config"),
         ({"text_config": {"model_type": "bert"}}, "must be a decoder; got text_config with model_type bert; load"),
         ({"text_config": {"model_type": "mistral3"}}, "must be one of .*; got 'mistral3'"),
         ({"text_config": whole["text_config"] | {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'"),

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
+from ordinate.pretrained._family import REMEDY
 from ordinate.pretrained.decoder_like import PLAIN_LOGITS
 
 TEXT = "text_config"
@@ -47,14 +48,18 @@ class Wrapper(ABC):
         """Return the config.json of the language model, without `architectures`.
 
         Raises:
-            ValueError: it is not an object, or config.json names a class with another head.
+            ValueError: it is not an object, or one of its keys or of config.json is of another type.
         """
         inner = given.get(TEXT)
         must, came = f"{TEXT} in config.json must be an object", f"got {shown(inner)}"
-        need(inner is None or isinstance(inner, dict), must, came, "correct it, or download the file again")
+        need(inner is None or isinstance(inner, dict), must, came, REMEDY)
         own = dict(self.text_defaults if inner is None else inner)
         kind = self.text_type if self.text_type_fixed else own.get("model_type", self.text_type)
-        tied = bool(given.get(TIED, self.tied))
+        must, came = f"model_type of {TEXT} in config.json must be a text", f"got {shown(kind)}"
+        need(isinstance(kind, str), must, came, REMEDY)
+        tied = given.get(TIED, self.tied)
+        must, came = f"{TIED} in config.json must be true or false", f"got {shown(tied)}"
+        need(isinstance(tied, bool), must, came, REMEDY)
         # otherwise the class around both decides, whatever text_config says
         told = {} if self.text_ties and not tied else {TIED: tied}
         return {**own, "model_type": kind, **told}
@@ -63,9 +68,12 @@ class Wrapper(ABC):
         """Whether config.json names the class with a next-token head; None: it names no class.
 
         Raises:
-            ValueError: it names another class.
+            ValueError: it names another class, or has no list of names.
         """
-        named, known = (given.get("architectures") or [None])[0], (self.causal_lm_class, self.base_class)
+        listed, known = given.get("architectures") or [None], (self.causal_lm_class, self.base_class)
+        must, came = "architectures in config.json must be a list of names", f"got {shown(listed)}"
+        need(isinstance(listed, list), must, came, REMEDY)
+        named = listed[0]
         must = f"the language model of a {self.model_type} is read from the classes {' and '.join(known)}"
         need(named in (None, *known), must, f"config.json names a {shown(named)}", "load another checkpoint")
         return None if named is None else named == self.causal_lm_class
