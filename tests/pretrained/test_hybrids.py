@@ -147,13 +147,6 @@ def test_layers_for_later_tokens_and_images_are_not_read_and_a_language_model_in
     near(Qwen3_5ForCausalLM.from_pretrained(tmp_path).eval()(IDS).logits, there(IDS).logits)
 
 
-def test_a_whole_model_for_images_is_told_to_be_saved_without_them(tmp_path):
-    config = {"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="its text_config is a qwen3_5_text: save the language model alone"):
-        load(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("settings", "match"),
     [

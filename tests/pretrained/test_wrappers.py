@@ -1,5 +1,6 @@
 """Models of texts and images: their language model has the logits that the whole has for a text."""
 
+import dataclasses
 import json
 import random
 import runpy
@@ -13,6 +14,9 @@ from safetensors.torch import load_file, save_file
 from ordinate.core import catalog
 from ordinate.pretrained import verify
 from ordinate.pretrained._wrapper import Wrapper
+from ordinate.pretrained.find_family import family_of
+from ordinate.pretrained.generation_settings import read_generation_settings
+from ordinate.pretrained.qwen_vl_like import QwenVlLike
 from ordinate.pretrained.weights import load, published_shape, save
 
 transformers = pytest.importorskip("transformers")
@@ -21,6 +25,10 @@ PUBLISHED = runpy.run_path(str(Path(__file__).with_name("published.py")))
 FIELDS, IDS = DRAWN["FIELDS"], DRAWN["IDS"]
 VISION = {"hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
 VISION |= {"image_size": 8, "patch_size": 4}
+QWEN_VISION = {"depth": 1, "num_heads": 2, "out_hidden_size": 16, "num_position_embeddings": 16}
+QWEN_VISION |= {"embed_dim": 16, "deepstack_visual_indexes": [0]}
+# whose axes have consecutive channel pairs, and in which they take turns
+CONSECUTIVE, INTERLEAVED = ("qwen2_vl", "qwen2_5_vl"), ("qwen3_vl", "qwen3_vl_moe")
 # the families of language models that a wrapper may have
 INNER = {
     "aya_vision": ("cohere2", "cohere"),
@@ -33,6 +41,12 @@ INNER = {
     "llava_onevision": ("qwen2", "qwen3"),
     "mistral3": ("mistral", "ministral3", "llama"),
     "paligemma": ("gemma2", "gemma"),
+    "qwen2_5_vl": ("qwen2",),
+    "qwen2_vl": ("qwen2",),
+    "qwen3_5": ("qwen3_5_text",),
+    "qwen3_5_moe": ("qwen3_5_moe_text",),
+    "qwen3_vl": ("qwen3",),
+    "qwen3_vl_moe": ("qwen3_moe",),
     "smolvlm": ("llama",),
     "vipllava": ("llama",),
 }
@@ -52,10 +66,13 @@ VISUAL = {
 }
 CAUSAL = {("paligemma", "gemma"): {"use_bidirectional_attention": False}}
 # whose config.json says False where it does not say, and those of them that the language model may tie
-UNTIED = ("idefics3", "llava", "llava_next", "llava_onevision", "smolvlm", "vipllava")
-TEXT_TIES = ("llava", "llava_onevision")
+QWENS = (*CONSECUTIVE, *INTERLEAVED, "qwen3_5", "qwen3_5_moe")
+UNTIED = ("idefics3", "llava", "llava_next", "llava_onevision", "smolvlm", "vipllava", *QWENS)
+TEXT_TIES = ("llava", "llava_onevision", *CONSECUTIVE)
 CASES = [(kind, inner) for kind, families in INNER.items() for inner in families]
 FEW = 3
+# another name of the number of experts
+MISSING = {"qwen3_moe": ("num_local_experts",)}
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +84,21 @@ def quiet():
 
 
 def config_of(kind, inner, **text):
-    own = FIELDS[inner][0] | {"model_type": inner, "pad_token_id": 0, "image_token_id": 3}
+    visual = {"model_type": VISUAL[kind]} if kind in VISUAL else QWEN_VISION
+    named = f"{kind}_text" if kind in (*CONSECUTIVE, *INTERLEAVED) else inner
+    own = FIELDS[inner][0] | {"model_type": named, "pad_token_id": 0, "image_token_id": 3}
     own |= CAUSAL.get((kind, inner), {}) | text
-    return {"text_config": own, "vision_config": VISION | {"model_type": VISUAL[kind]}, "mm_tokens_per_image": 1}
+    if kind in CONSECUTIVE:
+        pairs = own["hidden_size"] // own["num_attention_heads"] // 2
+        key = next((key for key in ("rope_scaling", "rope_parameters") if own.get(key)), "rope_parameters")
+        own[key] = {"mrope_section": [pairs - 2, 1, 1]} | (own.get(key) or {})
+    return {"text_config": own, "vision_config": VISION | visual, "mm_tokens_per_image": 1}
+
+
+def flat(config):
+    """As published files have it, with the settings of the language model beside those of the whole."""
+    text = {name: value for name, value in config["text_config"].items() if name != "model_type"}
+    return text | {name: value for name, value in config.items() if name != "text_config"}
 
 
 def model_of(config, kind, *, head=True):
@@ -95,7 +124,7 @@ def written(folder, kind, config, *, head=True):
 
 def read(folder):
     with pytest.warns(
-        UserWarning, match="only the language model of a .* is read; not read: .*(projector|connector)"
+        UserWarning, match="only the language model of a .* is read; not read: .*(projector|connector|visual)"
     ):
         return load(folder)
 
@@ -104,12 +133,31 @@ def near(out, expected):
     assert DRAWN["judged"]([out], [expected]) == "equal"
 
 
+def check_settings(wrapper, theirs):
+    """Each setting that the family reads has the default value of transformers, or has no effect there."""
+    family, usual = family_of(wrapper.family), theirs(mlp_only_layers=None)
+    told = {field.name: field.default for field in dataclasses.fields(theirs) if field.init}
+    told |= {"rope_theta": usual.default_theta} if usual.default_theta else {}
+    read = {name: told[name] for name in told if name in {*family.defaults, *family.aliases, "rope_theta"}}
+    # these are completed, or are those of the whole
+    without = {"rope_parameters", "tie_word_embeddings"}
+    assert {name: read[name] for name in read.keys() - without} == dict(wrapper.text_settings)
+    beyond = {"token_classification_bias", "head_dim", *without, *MISSING.get(wrapper.family, ())}
+    assert family.defaults.keys() - wrapper.text_settings.keys() - wrapper.fixed_settings.keys() <= beyond
+
+
 def test_every_wrapper_is_tested():
     assert set(INNER) == set(catalog.names("ordinate.pretrained.wrappers"))
     for name in INNER:
-        wrapper = catalog.load("ordinate.pretrained.wrappers", Wrapper, name)
-        theirs = transformers.CONFIG_MAPPING[name].sub_configs_defaults["text_config"]
-        assert wrapper.text_type == theirs.model_type
+        wrapper = catalog.load("ordinate.pretrained.wrappers", Wrapper, name)()
+        whole = transformers.CONFIG_MAPPING[name]
+        theirs = whole.sub_configs_defaults["text_config"]
+        fixed = theirs.config_class is not transformers.AutoConfig
+        assert wrapper.text_type_fixed is fixed
+        assert wrapper.text_type == (theirs.config_class if fixed else theirs).model_type
+        assert wrapper.tied is whole().tie_word_embeddings
+        if isinstance(wrapper, QwenVlLike):
+            check_settings(wrapper, theirs.config_class)
         told = {key: theirs.init_kwargs[key] for key in wrapper.text_defaults}
         assert dict(wrapper.text_defaults) == told
         inert = {"attention_dropout", "initializer_range", "use_cache", "model_type"}
@@ -126,7 +174,8 @@ def test_the_language_model_is_read(kind, inner, head, tmp_path):
     near(model(IDS) if head else model.hidden_states(IDS), came.logits if head else came.last_hidden_state)
     again = tmp_path / "again"
     save(model, again, inner)
-    assert torch.equal(load(again).hidden_states(IDS), model.hidden_states(IDS))
+    # outputs may differ in the last bit, by where weights lie in memory
+    torch.testing.assert_close(load(again).state_dict(), model.state_dict(), rtol=0, atol=0)
     assert published_shape(again) == published_shape(tmp_path)
 
 
@@ -141,6 +190,7 @@ def test_the_config_around_both_says_whether_the_head_is_tied(kind, tied, tmp_pa
         model = read(tmp_path)
         wanted = kind not in UNTIED if tied is None else tied
         assert model.shape.tie_embeddings is (wanted or (kind in TEXT_TIES and other))
+        assert model.shape.tie_embeddings is theirs.config.tie_word_embeddings or kind in TEXT_TIES
         near(model(IDS), theirs(input_ids=IDS).logits)
 
 
@@ -184,9 +234,11 @@ def test_what_changes_logits_of_the_language_model_alone_has_no_effect(kind, inn
     assert (read(tmp_path).shape.logit_softcap, read(tmp_path).shape.logit_scale) == (None, 1.0)
 
 
-def early(name):
+def early(name, kind):
     """The names of earlier versions, which published files have."""
     head = name.startswith("lm_head")
+    if kind in CONSECUTIVE:
+        return name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
     return (
         f"language_model.{name}"
         if head
@@ -194,8 +246,10 @@ def early(name):
     )
 
 
-def today(name):
+def today(name, kind):
     """The names of transformers 5."""
+    if kind in CONSECUTIVE and name.startswith("model.") and not name.startswith("model.visual."):
+        return "model.language_model." + name.removeprefix("model.").removeprefix("language_model.")
     inner = name.replace("language_model.model.", "language_model.")
     bare = inner.replace("language_model.lm_head", "lm_head")
     return bare if bare.startswith(("lm_head", "model.")) else f"model.{bare}"
@@ -212,9 +266,21 @@ NAMED += [("llava_next", "falcon")]
 def test_tensors_with_names_of_earlier_versions_and_of_today_are_read(kind, inner, names, tmp_path):
     config = config_of(kind, inner) | {"tie_word_embeddings": False}
     theirs = written(tmp_path, kind, config)
-    stored = {names(today(name)): tensor for name, tensor in load_file(tmp_path / "model.safetensors").items()}
+    stored = {
+        names(today(name, kind), kind): tensor for name, tensor in load_file(tmp_path / "model.safetensors").items()
+    }
     save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
     near(read(tmp_path)(IDS), theirs(input_ids=IDS).logits)
+
+
+@torch.no_grad()
+def test_layers_of_qwen3_5_that_predict_later_tokens_are_not_read(tmp_path):
+    theirs = written(tmp_path, "qwen3_5", config_of("qwen3_5", "qwen3_5_text"))
+    path = tmp_path / "model.safetensors"
+    later = {"mtp.layers.0.self_attn.q_proj.weight": torch.ones(3), "mtp.norm.weight": torch.ones(3)}
+    save_file(load_file(path) | later, path, metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match=r"not read: mtp \(2 tensors\), visual \("):
+        near(load(tmp_path)(IDS), theirs(input_ids=IDS).logits)
 
 
 def drawn(kind, inner, seed):
@@ -225,7 +291,16 @@ def drawn(kind, inner, seed):
     chosen = {name: rng.choice(fields[name]) for name in names}
     given = {name: value for name, value in chosen.items() if value is not DRAWN["OUT"]}
     told = {"tie_word_embeddings": rng.choice([True, False])} if rng.random() < 0.5 else {}
-    return config_of(kind, inner, **given) | told
+    config = config_of(kind, inner, **given) | told
+    text = config["text_config"]
+    if kind in CONSECUTIVE:
+        rope = text["rope_scaling" if text.get("rope_scaling") else "rope_parameters"]
+        rope |= {"type": "mrope"} if not rope.keys() & {"type", "rope_type"} and rng.random() < 0.5 else {}
+        return flat(config) if rng.random() < 0.5 else config
+    if kind in INTERLEAVED:
+        sections = {"mrope_interleaved": True, "mrope_section": rng.choice([[2, 1, 1], [5, 0, 9], [1, 1, 1, 1]])}
+        text |= {"rope_scaling": sections | text["rope_scaling"]} if text.get("rope_scaling") else {}
+    return config
 
 
 @torch.no_grad()
@@ -252,6 +327,103 @@ def test_random_settings_of_the_language_model_give_the_outputs_of_transformers(
     found = [outcome(kind, inner, seed, tmp_path) for seed in range(FEW)]
     assert not [one for one in found if one[0].startswith("WRONG")]
     assert [one for one in found if one[0] == "equal"]
+
+
+MROPE = {"type": "mrope", "mrope_section": [16, 24, 24]}
+# as published: heads of 128 channels
+QWEN_2_VL = {"hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6}
+QWEN_2_VL |= {"rope_scaling": MROPE, "rope_theta": 1e6, "max_window_layers": 1, "use_sliding_window": False}
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("kind", CONSECUTIVE)
+@torch.no_grad()
+def test_settings_of_the_language_model_beside_those_of_the_whole_are_read(kind, told, tmp_path):
+    config = flat(config_of(kind, "qwen2", **QWEN_2_VL, sliding_window=3))
+    # the first is without effect there, and the sections are those of transformers where they are left out
+    config |= {"head_dim": 12, "tie_word_embeddings": True}
+    config |= {} if told else {"rope_scaling": None, "rope_parameters": {"type": "mrope"}}
+    theirs = written(tmp_path, kind, config)
+    model = read(tmp_path)
+    assert (model.shape.scheme, model.shape.tie_embeddings) == ("rope:theta=1000000.0", True)
+    near(model(IDS), theirs(input_ids=IDS).logits)
+
+
+@pytest.mark.parametrize("kind", [*CONSECUTIVE, *INTERLEAVED, "qwen3_5", "qwen3_5_moe"])
+@torch.no_grad()
+def test_sections_have_no_effect_where_positions_are_the_same_on_all_axes(kind):
+    config = config_of(kind, INNER[kind][0])
+    text = config["text_config"]
+    theirs = model_of(config, kind, head=False).language_model.rotary_emb
+    places = torch.arange(40).view(1, 1, -1)
+    same = [x[0] for x in theirs(torch.zeros(1), places.expand(3, 1, -1))]
+    # angles of plain RoPE, of both halves of the rotated channels
+    width = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+    rotated = width // 4 if kind.startswith("qwen3_5") else width
+    rates = theirs.config.rope_parameters["rope_theta"] ** -(torch.arange(0, rotated, 2) / rotated)
+    angles = torch.outer(torch.arange(40), rates).repeat(1, 2)
+    torch.testing.assert_close(same, [angles.cos(), angles.sin()], rtol=1e-5, atol=1e-5)
+    # and the axes are those of other channels
+    for axis in range(3):
+        moved = places.expand(3, 1, -1).clone()
+        moved[axis] += 1
+        assert rotated < 6 or not theirs(torch.zeros(1), moved)[1][0].equal(same[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "sections", "match"),
+    [
+        (
+            "qwen2_vl",
+            [2, 1, 2],
+            "mrope_section of rope_parameters must have each of the 4 channel pairs .* got .2, 1, 2",
+        ),
+        ("qwen2_5_vl", ..., r"must have each of the 4 channel pairs of a head; got \[16, 24, 24\]; correct it"),
+        ("qwen2_vl", 4, "must be a list of whole numbers, for three axes or more; got 4; correct it"),
+        ("qwen3_vl", [2, 1], r"must be a list of whole numbers, for three axes or more; got \[2, 1\]"),
+        ("qwen3_vl_moe", [1, 2.0, 1], "must be a list of whole numbers"),
+        ("qwen3_vl", None, "must be a list of whole numbers, for three axes or more; got None"),
+    ],
+)
+def test_sections_with_which_transformers_does_not_run_are_refused(kind, sections, match, tmp_path):
+    config = config_of(kind, INNER[kind][0])
+    written(tmp_path, kind, config)
+    rope = {"rope_theta": 1e4} | ({} if sections is ... else {"mrope_section": sections})
+    config["text_config"]["rope_parameters"] = rope
+    changed(tmp_path, **config)
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path)
+    if sections != 4:
+        with pytest.raises((RuntimeError, IndexError, TypeError)):
+            model_of(config, kind)(input_ids=IDS)
+
+
+@pytest.mark.parametrize("inner", [10, 8, 16])
+@pytest.mark.parametrize("published", [True, False])
+@torch.no_grad()
+def test_experts_are_read_transposed_as_published_and_as_transformers_has_them(inner, published, tmp_path):
+    theirs = written(tmp_path, "qwen3_vl_moe", config_of("qwen3_vl_moe", "qwen3_moe", moe_intermediate_size=inner))
+    path, own = tmp_path / "model.safetensors", theirs.state_dict()
+    stored = load_file(path)
+    for name in [name for name in stored if ".experts." in name]:
+        stored[name] = (own[name].mT if published else own[name]).contiguous()
+    save_file(stored, path, metadata={"format": "pt"})
+    again = type(theirs).from_pretrained(tmp_path).eval()
+    again.set_experts_implementation("eager")
+    near(read(tmp_path)(IDS), again(input_ids=IDS).logits)
+
+
+@pytest.mark.parametrize("outer", [None, 7])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "mistral3"])
+def test_end_tokens_of_the_language_model_are_those_of_transformers(kind, outer, tmp_path):
+    config = config_of(kind, INNER[kind][0], eos_token_id=[3, 5], repetition_penalty=1.5)
+    theirs = written(tmp_path, kind, config | ({} if outer is None else {"eos_token_id": outer}))
+    told = transformers.GenerationConfig.from_model_config(theirs.config)
+    found = read_generation_settings(tmp_path, 19)
+    ends = told.eos_token_id if isinstance(told.eos_token_id, list) else [told.eos_token_id]
+    assert list(found.end_tokens) == ends == ([3, 5] if outer is None else [7])
+    # other settings of text_config have no effect
+    assert (found.rules.repetition_penalty, told.repetition_penalty) == (1.0, None)
 
 
 # their config.json leaves out what the default of the language model is
@@ -300,6 +472,8 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
             "model_type of text_config in config.json must be a text; got 5; correct",
         ),
         ({"text_config": [1]}, r"text_config in config.json must be an object; got \[1\]; correct config"),
+        ({"architectures": {"a": 1}}, r"architectures in config.json must be .*; got {'a': 1}"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings in config.json must be true or false; got 'no'"),
         ({"text_config": {"model_type": "bert"}}, "must be a decoder; got text_config with model_type bert; load"),
         ({"text_config": {"model_type": "mistral3"}}, "must be one of .*; got 'mistral3'"),
         ({"text_config": whole["text_config"] | {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'"),
@@ -312,9 +486,16 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
     inner = {name: tensor for name, tensor in stored.items() if "language_model" in name}
     for tensors, match in (
         ({name: stored[name] for name in stored.keys() - inner.keys()}, "must have the tensors of a language model"),
-        (stored | {today(name): tensor.clone() for name, tensor in inner.items()} | inner, "stored under one name"),
+        (
+            stored | {today(name, "mistral3"): tensor.clone() for name, tensor in inner.items()} | inner,
+            "stored under one name",
+        ),
     ):
-        kept = tensors if tensors.keys() != stored.keys() else stored | {early(name): inner[name] for name in inner}
+        kept = (
+            tensors
+            if tensors.keys() != stored.keys()
+            else stored | {early(name, "mistral3"): inner[name] for name in inner}
+        )
         save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
         with pytest.raises(ValueError, match=match):
             load(tmp_path)

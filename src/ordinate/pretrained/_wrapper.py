@@ -22,7 +22,7 @@ class Wrapper(ABC):
     """A model of texts and images around a language model, identified by its `model_type`.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `text_type`.
-    May: `text_type_fixed`, `text_defaults`, `tied`, `text_ties` and `part`.
+    May: `text_type_fixed`, `text_defaults`, `tied`, `text_ties` and `part`, and every method.
     """
 
     model_type: ClassVar[str]
@@ -78,8 +78,12 @@ class Wrapper(ABC):
         need(named in (None, *known), must, f"config.json names a {shown(named)}", "load another checkpoint")
         return None if named is None else named == self.causal_lm_class
 
-    def text_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the language model inside, whose logits are neither scaled nor capped, from its own.
+    def text_shape(self, shape: Shape, text: Mapping[str, Any]) -> Shape:
+        """Return the shape of the language model inside, whose logits are neither scaled nor capped.
+
+        Args:
+            shape: that of the language model alone.
+            text: its config.json, from `text_config`.
 
         Raises:
             ValueError: a head with a bias.
@@ -101,3 +105,13 @@ class Wrapper(ABC):
             if name.startswith(start):
                 return other + name.removeprefix(start)
         return name if name.startswith(HEAD) else None
+
+    def transposed(self, name: str, size: tuple[int, ...], text: Mapping[str, Any]) -> bool:
+        """Whether a tensor of this shape is transposed in checkpoints, in its last two axes.
+
+        Args:
+            name: its name in a checkpoint of the language model alone.
+            size: its shape.
+            text: the config.json of the language model, from `text_config`.
+        """
+        return False

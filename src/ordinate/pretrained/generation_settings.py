@@ -80,7 +80,7 @@ def read_generation_settings(folder: str | Path, vocabulary: int) -> GenerationS
     """
     folder = Path(folder)
     file = GENERATION_CONFIG if (folder / GENERATION_CONFIG).is_file() else CONFIG
-    config = with_generation_settings(read_config(folder), folder, ("eos_token_id",))
+    config = with_generation_settings(_with_text_ends(read_config(folder)), folder, ("eos_token_id",))
     with reading(folder / file):
         check_types({name: value for name, value in config.items() if name in OF_DECODERS}, {}, file)
         ends = end_tokens(config, vocabulary)
@@ -89,6 +89,13 @@ def read_generation_settings(folder: str | Path, vocabulary: int) -> GenerationS
         temperature, truncation = _read_sampling(config)
     told = unapplied(config, {**UNAPPLIED, "num_beams": 1})
     return GenerationSettings(file, ends, rules, temperature, truncation, told)
+
+
+def _with_text_ends(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config.json; without end tokens of its own, with those of its `text_config`, as in transformers."""
+    inner, key = config.get("text_config"), "eos_token_id"
+    without = config.get(key) is None and isinstance(inner, dict)
+    return {**config, key: inner.get(key)} if without else config
 
 
 def with_generation_settings(config: Mapping[str, Any], folder: Path, tokens: Collection[str]) -> dict[str, Any]:

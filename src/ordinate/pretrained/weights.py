@@ -145,7 +145,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
     )
     with reading(folder):
         stored = open_tensors(folder, whole)
-    tensors: SizedTensors = stored if wrapper is None else WrappedTensors(stored, wrapper, family.prefix)
+    tensors: SizedTensors = stored if wrapper is None else WrappedTensors(stored, wrapper, family.prefix, given)
     # sizes that the family does not have are without effect
     known = {*family.defaults, *family.aliases} - family.optional_sizes
     nested = [value for name, value in given.items() if name in known and isinstance(value, dict)]
@@ -157,7 +157,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, SizedTensors]:
         shape = family.read_config(given, tensors.keys())
         check_sizes({name: given[name] for name in family.used_sizes(shape) if name in given}, tensors)
         shape = family.refined(shape, tensors)
-        return family, shape if wrapper is None else wrapper.text_shape(shape), tensors
+        return family, shape if wrapper is None else wrapper.text_shape(shape, given), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:

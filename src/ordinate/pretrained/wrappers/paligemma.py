@@ -58,6 +58,6 @@ class PaliGemma(Wrapper):
         need(kind not in BY_LENGTH, must, f"got {shown(kind)}", "load another checkpoint")
         return own
 
-    def text_shape(self, shape: Shape) -> Shape:
+    def text_shape(self, shape: Shape, text: Mapping[str, Any]) -> Shape:
         """Return the shape of the language model inside, whose soft cap of logits the class around it has too."""
         return shape
