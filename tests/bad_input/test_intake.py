@@ -1,26 +1,24 @@
-"""Wrong input of every gate gives a clear error or a right result: drawn by hypothesis, at each gate."""
+"""Wrong input of every gate gives a clear error or a right result: drawn at each gate."""
 
 import tempfile
 from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.bad_input.intake import GATES, outcome
 
 pytestmark = pytest.mark.usefixtures("untyped")
-seeds = st.integers(0, 2**32)
-few = settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-many = settings(few, max_examples=150)
+# the same inputs each time; hypothesis would take numbers from the modules that happen to be imported
+FEW, MANY = range(4), range(4, 154)
 
 
 def try_one(name, seed):
+    """Read the input of a seed, which is all that it depends on."""
     with tempfile.TemporaryDirectory() as folder:
         attempt = GATES[name][0](Random(seed), Path(folder))
         kind, said = outcome.judge(attempt)
-    assert kind in outcome.GOOD, f"{attempt.what}: {kind}: {said}"
+    assert kind in outcome.GOOD, f"{attempt.what} (seed {seed}): {kind}: {said}"
 
 
 SLOW = ("config.json, compared with transformers", "config.json of every family")
@@ -29,19 +27,17 @@ CASES = [pytest.param(name, marks=[pytest.mark.extended] if name in SLOW else []
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
-@few
-@given(seeds)
-def test_wrong_input_gives_a_clear_error_or_a_right_result(name, seed):
-    try_one(name, seed)
+def test_wrong_input_gives_a_clear_error_or_a_right_result(name):
+    for seed in FEW:
+        try_one(name, seed)
 
 
 @pytest.mark.extended
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", GATES)
-@many
-@given(seeds)
-def test_much_wrong_input_gives_clear_errors_or_right_results(name, seed):
-    try_one(name, seed)
+def test_much_wrong_input_gives_clear_errors_or_right_results(name):
+    for seed in MANY:
+        try_one(name, seed)
 
 
 def test_each_kind_of_outcome_is_recognised():

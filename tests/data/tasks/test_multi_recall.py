@@ -80,3 +80,11 @@ def test_invalid_sizes_are_refused(options, message):
 def test_the_tightest_sizes_still_have_room():
     batch = drawn(MultiRecall(length=32, pairs=8, vocabulary=33), 5)
     assert ((batch.targets != IGNORE_INDEX).sum(1) == 8).all()
+
+
+def test_a_power_with_which_positions_cannot_be_drawn_is_refused():
+    with pytest.raises(
+        ValueError, match="power must be at most 173 for 28 positions, .*; got power=1e.09; give less"
+    ):
+        MultiRecall(power=1e9)
+    MultiRecall(power=173.0).sample(torch.Generator().manual_seed(0), 2)

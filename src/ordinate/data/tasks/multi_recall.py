@@ -1,5 +1,6 @@
 """Multi-query associative recall (MQAR)."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -7,6 +8,9 @@ import torch
 from ordinate.core.checks import need, need_counts, need_positive
 from ordinate.data.batch import IGNORE_INDEX, Batch
 from ordinate.data.task import Task
+
+# weights of positions stay within float64, whose largest number is 2e308, in sums over positions too
+LARGEST_EXPONENT = 250
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,8 @@ class MultiRecall(Task):
         vocabulary: vocabulary size V.
         power: exponent of the power law of query positions; 1: uniform.
     Raises:
-        ValueError: an odd length, a length below four tokens per pair, or a vocabulary that is too small.
+        ValueError: an odd length, a length below four tokens per pair, a vocabulary that is too small, or a power
+            with which positions cannot be drawn.
     Source: Arora et al. 2023, Zoology, section 4 and appendix E, https://arxiv.org/abs/2312.04927; where the paper is
         ambiguous, its code.
     """
@@ -53,6 +58,10 @@ class MultiRecall(Task):
             f"got vocabulary {self.vocabulary} for length {self.length}",
             "give a larger vocabulary",
         )
+        slots = self.length // 2 - self.pairs
+        most = 1 + math.floor(LARGEST_EXPONENT / math.log10(max(10, slots)))
+        must = f"power must be at most {most} for {slots} positions, so that each may be drawn"
+        need(self.power <= most, must, f"got power={self.power:g}", "give less; 1 is uniform")
 
     @property
     def baseline_accuracy(self) -> float:
