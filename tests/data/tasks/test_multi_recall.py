@@ -84,7 +84,7 @@ def test_the_tightest_sizes_still_have_room():
 
 def test_a_power_with_which_positions_cannot_be_drawn_is_refused():
     with pytest.raises(
-        ValueError, match="power must be at most 173 for 28 positions, .*; got power=1e.09; give less"
+        ValueError, match=r"power must be at most 173 for 28 positions, .*; got power=1e.09; give less"
     ):
         MultiRecall(power=1e9)
     MultiRecall(power=173.0).sample(torch.Generator().manual_seed(0), 2)
