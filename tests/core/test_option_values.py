@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from ordinate.core.option_values import describe_kind, read_value, settle_fields
+from ordinate.core.option_values import describe_kind, normalise_fields, read_value
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Several:
     rate: float = 1.0
 
     def __post_init__(self):
-        settle_fields(self)
+        normalise_fields(self)
 
 
 def test_fields_get_plain_numbers_and_tuples():
@@ -196,7 +196,7 @@ def test_whole_numbers_that_a_tensor_can_hold_are_taken():
         seed: int = 0
 
         def __post_init__(self):
-            settle_fields(self)
+            normalise_fields(self)
 
     assert Seeded((1 << 63) - 1).seed == (1 << 63) - 1
     for number in (1 << 63, 10**400):

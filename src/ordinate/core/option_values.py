@@ -64,7 +64,7 @@ def is_value_of(value: Any, kind: Any) -> bool:
     return True
 
 
-def settle_fields(options: Any) -> None:
+def normalise_fields(options: Any) -> None:
     """Set the fields of a dataclass to plain values: Python's numbers for NumPy's, tuples for lists.
 
     Raises:

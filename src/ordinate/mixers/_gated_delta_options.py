@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_whole
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 from ordinate.ops.activation import ACTIVATIONS, NOT_ZERO_AT_ZERO, Activation
 
 
@@ -30,7 +30,7 @@ class GatedDeltaOptions:
     activation: Activation = "silu"
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        normalise_fields(self)
         for name in ("key_heads", "value_width"):
             if getattr(self, name) is not None:
                 need_whole(name, getattr(self, name))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ordinate.core.checks import need_fraction, need_positive, need_whole
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LatentOptions:
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        normalise_fields(self)
         for name in ("rank", "query_rank", "content_width", "value_width"):
             if getattr(self, name) is not None:
                 need_whole(name, getattr(self, name))

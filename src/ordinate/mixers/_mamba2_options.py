@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ordinate.core.checks import need, need_fraction
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Mamba2Options:
     largest_step: float | None = None
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        normalise_fields(self)
         need_fraction("norm_eps", self.norm_eps)
         least, largest = self.least_step, self.largest_step
         need(

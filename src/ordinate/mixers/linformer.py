@@ -13,8 +13,8 @@ from ordinate.ops.left_align import padding_counts, roll_left
 from ordinate.ops.sdpa import sdpa
 from ordinate.schemes._scheme import Placed
 
-# rows of E
-USUAL = 256
+# number of rows of E by default
+DEFAULT_SUMMARIES = 256
 
 
 class Linformer(SequenceMixer[MixerState]):
@@ -60,7 +60,7 @@ class Linformer(SequenceMixer[MixerState]):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         check_heads(width, heads, kv_heads)
-        rows = min(USUAL, max_length) if summaries is None else summaries
+        rows = min(DEFAULT_SUMMARIES, max_length) if summaries is None else summaries
         need_positive_counts(max_length=max_length, summaries=rows)
         fewer = "summaries must be at most max_length, since each is of some tokens"
         need(rows <= max_length, fewer, f"got {rows} of {max_length}", "give fewer, or leave it out")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from ordinate.core.checks import need, need_known, need_positive, need_type, need_whole
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 from ordinate.models.feedforward import FeedForwardKind
 
 Scores = Literal["softmax", "sigmoid", "sparsemixer"]
@@ -73,7 +73,7 @@ class ExpertOptions:
     jitter: float = JITTER
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        normalise_fields(self)
         for name in ("count", "chosen", "dense_hidden", "groups", "chosen_groups", "shared_hidden"):
             if getattr(self, name) is not None:
                 need_whole(name, getattr(self, name))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ordinate.core.checks import need, need_counts, need_number, need_positive
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 from ordinate.models.score_changes import (
     MINUS_INFINITY,
     NO_TOKEN,
@@ -75,7 +75,7 @@ class NextTokenRules:
     renormalize_logits: bool = False
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        normalise_fields(self)
         for name in ("encoder_repetition_penalty", "repetition_penalty"):
             need_positive(name, getattr(self, name))
         for name in ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"):

@@ -18,7 +18,7 @@ from ordinate.core.checks import (
     need_window,
 )
 from ordinate.core.member_spec import MemberSpec
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
@@ -162,7 +162,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         # NumPy's numbers cannot be written to a config.json
-        settle_fields(self)
+        normalise_fields(self)
         self._check_sizes()
         for name, spec in self.SPECS.items():
             if getattr(self, name) is not None:

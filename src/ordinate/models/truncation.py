@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.core.checks import need, need_positive, need_whole
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 
 Logits = Float[Tensor, "b vocabulary"]
 Mask = Bool[Tensor, "b vocabulary"]
@@ -62,7 +62,7 @@ class Truncation:
     eta_cutoff: float | None = None
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        normalise_fields(self)
         for name, value in self.active.items():
             if name == "top_k":
                 need_whole(name, value)

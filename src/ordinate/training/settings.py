@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ordinate.core.checks import need, need_known, need_positive, need_positive_counts
-from ordinate.core.option_values import settle_fields
+from ordinate.core.option_values import normalise_fields
 
 Strategy = Literal["ddp", "fsdp"]
 Precision = Literal["bf16", "fp32"]
@@ -69,7 +69,7 @@ class TrainingSettings:
     keep_steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        settle_fields(self)
+        normalise_fields(self)
         for name in ("steps", "batch", "learning_rate", "grad_clip", "checkpoint_every"):
             need_positive(name, getattr(self, name))
         for name in ("warmup_steps", "weight_decay"):
