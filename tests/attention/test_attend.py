@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from unittest import mock
 
@@ -230,7 +231,10 @@ def test_under_autocast_what_is_explained_is_the_call_of_inputs_that_are_cast():
     inputs = [x.detach() for x in random_qkv(where, batch=1, dtype=torch.bfloat16)]
     plain = explain(*inputs, scheme.at(where), backend="relative_vectors")
     with torch.autocast("cpu", torch.bfloat16):
-        assert explain(*(x.float() for x in inputs), scheme.at(where), backend="relative_vectors") == plain
+        cast = explain(*(x.float() for x in inputs), scheme.at(where), backend="relative_vectors")
+    assert replace(cast, workspace_bytes=0) == replace(plain, workspace_bytes=0)
+    # the copies in bfloat16 are held, too
+    assert cast.workspace_bytes == plain.workspace_bytes + sum(x.numel() * 2 for x in inputs)
 
 
 @settings(max_examples=30)

@@ -102,6 +102,10 @@ CASES = {
     "a window": ("window", NoPosition, window, False, {}),
     "a window and a bias": ("window", t5, window, True, {}),
     "a window and documents": ("window", NoPosition, lambda n: Geometry.packed([400, n - 400], window=99), False, {}),
+    "rotated": ("sdpa", lambda: Rope(head_width=WIDTH), causal, False, {}),
+    "rotated, trained": ("reference", lambda: Rope(head_width=WIDTH), causal, True, {}),
+    "scaled": ("relative_vectors", lambda: Deberta(**SHAW, width=256), causal, False, {}),
+    "a step, rotated": ("decode", lambda: Rope(head_width=WIDTH), newest, False, {}),
     "a step": ("decode", t5, newest, False, {}),
     "a learned step": ("decode", t5, newest, True, {}),
     "a step, varied": ("decode", alibi, newest, False, VARIED),
@@ -109,6 +113,7 @@ CASES = {
     "a table, all keys": ("offset_bias", t5, Geometry.full, False, {}),
     "a table and dropout": ("offset_bias", t5, causal, False, DROPOUT),
     "a table and documents": ("offset_bias", t5, packed, False, {}),
+    "slopes": ("offset_bias", alibi, lambda tokens: causal(3 * tokens), False, {}),
     "padding": ("key_padding", NoPosition, padded, False, {}),
     "learned padding": ("key_padding", NoPosition, padded, True, {}),
 }
@@ -267,7 +272,7 @@ def test_the_workspace_of_the_native_backend_is_resident_memory(keys, dtype, mon
 VECTORS = """
 import ctypes, sys, torch
 from pathlib import Path
-from ordinate import Geometry, attend_encoded, explain
+from ordinate import Geometry, attend, explain
 from ordinate.schemes import Deberta, Shaw, TransformerXl
 
 def status(name):
@@ -286,14 +291,13 @@ tokens = int(sys.argv[2])
 at = scheme.at(Geometry.causal(tokens))
 q, k, v = torch.randn(3, 1, 8, tokens, 64).unbind()
 with torch.no_grad():
-    encoded = at.encode(q, k)
     # oneDNN keeps what it compiles for each size of a product
-    attend_encoded(encoded, v, at, **options)
+    attend(q, k, v, at, **options)
     ctypes.CDLL(None).malloc_trim(0)
     before = status("VmRSS")
     # the highest resident set from here on
     Path("/proc/self/clear_refs").write_text("5")
-    out = attend_encoded(encoded, v, at, **options)
+    out = attend(q, k, v, at, **options)
     peak = status("VmHWM")
     told = explain(q, k, v, at, **options)
 assert told.way.startswith("the C++ kernel"), told.way

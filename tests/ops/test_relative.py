@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.ops.relative import chosen_rows
+from ordinate.ops.relative import chosen_rows, gather_products, scatter_weighted_sum
 from ordinate.schemes import Deberta, Music, Shaw
+from tests.attention.test_workspace import held
 
 # the first forward derivative of a process compiles a formula of PyTorch
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -25,6 +26,22 @@ def test_chosen_rows_and_their_derivatives_are_those_of_an_index():
     assert torch.allclose(one, other, rtol=1e-14, atol=0.0)
     assert torch.autograd.gradcheck(lambda x: chosen_rows(x, ROWS), x, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(lambda x: chosen_rows(x, ROWS).square(), x)
+
+
+def test_a_table_of_each_head_is_not_copied():
+    torch.manual_seed(0)
+    table, row = torch.randn(4, 5000, 8), torch.randint(5000, (1, 3, 6))
+    x, weights = torch.randn(3, 4, 3, 8), torch.rand(3, 4, 3, 6)
+    chosen = chosen_rows(table, row[0, 0])
+    assert torch.equal(chosen, table[:, row[0, 0]])
+    products, sums = gather_products(x, table, row), scatter_weighted_sum(weights, table, row)
+    torch.testing.assert_close(products, torch.einsum("bhid,hijd->bhij", x, table[:, row[0]]))
+    torch.testing.assert_close(sums, torch.einsum("bhij,hijd->bhid", weights, table[:, row[0]]))
+    # a number for each vector and row of the table, and a copy of these in another order
+    shares, little = 3 * 4 * 3 * 5000 * 4, 5000
+    assert held(lambda: chosen_rows(table, row[0, 0])) < little
+    assert held(lambda: gather_products(x, table, row)) < shares + little
+    assert held(lambda: scatter_weighted_sum(weights, table, row)) < 2 * shares + little
 
 
 def test_chosen_rows_pass_transforms():

@@ -8,6 +8,7 @@ import torch
 
 from ordinate.attention._backend import AttentionCall, ScoreOptions, backends, reference_attention_with_weights
 from ordinate.attention._call_checks import check_call
+from ordinate.attention._workspace import peak_and_rest
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need, need_fraction, need_known, need_number, need_type
 from ordinate.core.records import changed
@@ -40,8 +41,8 @@ class Explanation:
     Args:
         backend: name of the backend.
         unsupported: the backends tried before it, with the reason why each does not support the call.
-        workspace_bytes: what the forward pass holds at most beyond inputs and output; queries and keys count as
-            encoded; bias and mask count unless `at` holds them, as it does from the second layer on. An estimate, on
+        workspace_bytes: what the forward pass holds at most beyond inputs and output, with the encoded queries and
+            keys, and with bias and mask unless `at` holds them, as it does from the second layer on. An estimate, on
             CPUs within a fifth of what is held [bytes].
         flops: floating-point operations of the two matrix products.
         way: which of its ways the backend takes, and why; None if it has one way only.
@@ -226,13 +227,20 @@ def explain(
 
     The placed scheme `at` holds afterwards what it held before, and no more.
     """
-    call = _call(q, k, v, apart(at) if isinstance(at, Placed) else at, scale, dropout, score_options)
+    at, made = apart(at) if isinstance(at, Placed) else at, list[AttentionCall]()
+    # no fused kernel encodes queries and keys
+    most, kept = peak_and_rest(
+        lambda: made.append(_call(q, k, v, at, scale, dropout, score_options)) or made, queries=0
+    )
+    (call,) = made
     with without_autocast(call.q):
         # what is made to choose has not been made before the call itself
         asked = changed(call, at=apart(call.at))
         name, unsupported = _choose(asked, backend)
         chosen = BACKENDS[name]
-        return Explanation(name, unsupported, chosen.workspace_bytes(call), call.flops, chosen.way(asked))
+        # the output does not exist yet while queries and keys are encoded
+        held = max(most - call.output_bytes, kept + chosen.workspace_bytes(call))
+        return Explanation(name, unsupported, held, call.flops, chosen.way(asked))
 
 
 def _run(call: AttentionCall, backend: str | None) -> Outputs:

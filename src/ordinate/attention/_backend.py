@@ -154,6 +154,11 @@ class AttentionCall:
         """Floating-point operations of the two matrix products, hidden pairs included."""
         return 2 * self.num_pairs * (self.q.shape[3] + self.v.shape[3])
 
+    @property
+    def output_bytes(self) -> int:
+        """Size of the output [bytes]."""
+        return self.q.element_size() * math.prod(self.q.shape[:3]) * self.v.shape[3]
+
 
 def finite_attention(call: AttentionCall) -> Outputs:
     """Compute attention by the formula, for finite inputs; the full score matrix is held in memory."""

@@ -247,6 +247,14 @@ class HeadCuts(NamedTuple):
         """Whether the blocks of some heads have fewer keys than those of others."""
         return self.low is not None
 
+    @property
+    def largest(self) -> tuple[int, int]:
+        """A sequence and a head whose largest block has as many query-key pairs as any."""
+        if self.low is None or self.high is None:
+            return 0, 0
+        heads = itertools.product(range(len(self.low)), range(len(self.low[0])))
+        return max(heads, key=lambda at: max(math.prod(block.size) for block in self.of(*at).query_blocks))
+
     def of(self, row: int, head: int) -> _Cut:
         """Return the blocks of one head."""
         if self.low is None or self.high is None:

@@ -49,10 +49,11 @@ def chosen_rows(table: VectorTable, rows: Int[Tensor, "offsets"]) -> VectorPerOf
 
     The backward pass of `index_select` adds to a row from several threads there, in no fixed order.
     """
-    heads, _, width = table.shape
+    heads, size, _ = table.shape
+    # without a copy of the table, which may be longer than these rows
+    index = rows + size * torch.arange(heads, device=rows.device)[:, None]
     # the backward pass of an embedding sorts the indices
-    made = nn.functional.embedding(rows, table.transpose(0, 1).flatten(1))
-    return made.unflatten(1, (heads, width)).transpose(0, 1)
+    return nn.functional.embedding(index, table.flatten(0, 1))
 
 
 def add_vectors(one: RelativeVectors | None, other: RelativeVectors | None) -> RelativeVectors | None:
@@ -97,7 +98,8 @@ def gather_products(x: Float[Tensor, "b h i d"], table: VectorTable, row: RowInd
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     check_table(table, x.shape[1], x.shape[3])
-    products = x.to(wide) @ table.to(wide).mT
+    # a product by `@` would copy the table for each sequence
+    products = torch.einsum("bhid,hrd->bhir", x.to(wide), table.to(wide))
     return products.gather(-1, row[:, None].expand(*x.shape[:3], row.shape[2]))
 
 
@@ -120,7 +122,7 @@ def scatter_weighted_sum(
     check_table(table, weights.shape[1], table.shape[2])
     shares = torch.zeros(*weights.shape[:3], table.shape[1], dtype=wide, device=weights.device)
     shares = shares.scatter_add(-1, row[:, None].expand(weights.shape), weights.to(wide))
-    return (shares @ table.to(wide)).to(weights.dtype)
+    return torch.einsum("bhir,hrd->bhid", shares, table.to(wide)).to(weights.dtype)
 
 
 def check_table(table: VectorTable, heads: int, width: int) -> None:

@@ -80,19 +80,18 @@ class DenseBias(Backend):
         The bias is made and what is held meanwhile is counted; with blocks, that of the largest, beside its output
         and the sums of the softmax of all queries.
         """
-        result = call.q.element_size() * math.prod(call.q.shape[:3]) * call.v.shape[3]
         if not _in_blocks(call):
             most, held = _bytes_of(changed(call, at=apart(call.at)), _terms)
             # the output does not exist yet while the bias is made
-            return max(most - result, held)
+            return max(most - call.output_bytes, held)
         learns, cuts = torch.is_grad_enabled(), largest_blocks(blocks_of(call.where, call.q, call.k))
         sources: list[TermSource] = []
         # with what autograd keeps of making them
         most, kept = peak_and_rest(lambda: sources.append(term_source(call)) or sources, call.where.shape[0])
         with torch.no_grad():
             blocks = [max(_block_bytes(call, cut, sources[0])) for cut in cuts]
-        lost = result // 2 if learns and call.q.dtype == torch.bfloat16 else 0
-        return max(most - result, kept + 8 * math.prod(call.q.shape[:3]) + lost + max(blocks))
+        lost = call.output_bytes // 2 if learns and call.q.dtype == torch.bfloat16 else 0
+        return max(most - call.output_bytes, kept + 8 * math.prod(call.q.shape[:3]) + lost + max(blocks))
 
 
 def _in_blocks(call: AttentionCall) -> bool:

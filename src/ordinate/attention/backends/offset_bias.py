@@ -104,30 +104,35 @@ class OffsetBias(Backend):
         return run_workspace(one_block, rows)
 
     def _tiled_workspace(self, call: AttentionCall) -> int:
-        # of one key head, or two
-        asked = max(2, call.groups) if call.k.shape[1] > 1 else call.groups
-        sizes = asked, asked // call.groups, asked // call.groups
-        others = (call.q.shape[:2].numel() - len(call.q[:1]) * asked) * call.q.shape[2] * call.v.shape[3]
-        at = apart(call.at)
-
-        def some_heads() -> Outputs:
-            table = self._table(changed(call, at=at))
-            q, k, v = (x[:1, :size] for x, size in zip((call.q, call.k, call.v), sizes, strict=True))
-            drop = offset_bias_attention.Dropout(call.dropout, 0) if call.dropout else None
-            # the rest of the output, which is there from the first head on
-            rest = call.q.new_empty(others)
-            with torch.no_grad():
-                out = offset_bias_attention.forward(q, k, v, table[:asked], call.where, call.scale, drop)
-            del rest
-            return out
+        found: list[offset_bias_attention.HeadCuts] = []
 
         def looked_for() -> tuple[Any, ...]:
             table = self._table(changed(call, at=apart(call.at)))
             with torch.no_grad():
-                return table, offset_bias_attention.head_cuts(call.q, call.k, table, call.where, call.scale)
+                found.append(offset_bias_attention.head_cuts(call.q, call.k, table, call.where, call.scale))
+            return table, found[0]
 
         queries = call.where.shape[0]
         most, _ = peak_and_rest(looked_for, queries)
+        # of one key head, or two: those with the most keys that are not negligible
+        row, head = found[0].largest
+        count = min(2, call.k.shape[1]) if call.groups == 1 else 1
+        first = min(head // call.groups, call.k.shape[1] - count)
+        held, asked = slice(first, first + count), slice(first * call.groups, (first + count) * call.groups)
+        others = (call.q.shape[:2].numel() - count * call.groups) * queries * call.v.shape[3]
+        at = apart(call.at)
+
+        def some_heads() -> Outputs:
+            table = self._table(changed(call, at=at))
+            q, k, v = call.q[row, asked][None], call.k[row, held][None], call.v[row, held][None]
+            drop = offset_bias_attention.Dropout(call.dropout, 0) if call.dropout else None
+            # the rest of the output, which is there from the first head on
+            rest = call.q.new_empty(others)
+            with torch.no_grad():
+                out = offset_bias_attention.forward(q, k, v, table[asked], call.where, call.scale, drop)
+            del rest
+            return out
+
         return max(most, run_workspace(some_heads, queries) - others * call.q.element_size())
 
     def _table(self, call: AttentionCall) -> OffsetTable:

@@ -98,10 +98,9 @@ class RelativeVectors(Backend):
         """What is held while tables are made, or while some heads are computed, with the tables of all heads."""
         found: list[tuple[VectorInputs, VectorOptions]] = []
         most, kept = peak_and_rest(lambda: found.append(_prepared(call)) or found, call.where.shape[0])
-        result = call.q.element_size() * math.prod(call.q.shape[:3]) * call.v.shape[3]
         with torch.no_grad():
             # the output does not exist yet while tables are made
-            return max(most - result, kept + _heads_bytes(call, *found[0]))
+            return max(most - call.output_bytes, kept + _heads_bytes(call, *found[0]))
 
 
 def _heads_bytes(call: AttentionCall, inputs: VectorInputs, setting: VectorOptions) -> int:
