@@ -49,11 +49,15 @@ def chosen_rows(table: VectorTable, rows: Int[Tensor, "offsets"]) -> VectorPerOf
 
     The backward pass of `index_select` adds to a row from several threads there, in no fixed order.
     """
-    heads, size, _ = table.shape
-    # without a copy of the table, which may be longer than these rows
-    index = rows + size * torch.arange(heads, device=rows.device)[:, None]
+    heads, size, width = table.shape
     # the backward pass of an embedding sorts the indices
-    return nn.functional.embedding(index, table.flatten(0, 1))
+    if size > len(rows):
+        # the table is not copied to choose some of its rows
+        index = rows + size * torch.arange(heads, device=rows.device)[:, None]
+        return nn.functional.embedding(index, table.flatten(0, 1))
+    # longer rows are faster
+    made = nn.functional.embedding(rows, table.transpose(0, 1).flatten(1))
+    return made.unflatten(1, (heads, width)).transpose(0, 1)
 
 
 def add_vectors(one: RelativeVectors | None, other: RelativeVectors | None) -> RelativeVectors | None:
