@@ -156,6 +156,12 @@ CASES = {
     "falcon": FALCON,
     "falcon, in turn": FALCON | {"parallel_attn": False, "multi_query": False, "bias": True},
     "falcon, grouped": FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
+    # some slopes of 12 heads are no bfloat16
+    "falcon, alibi": FALCON
+    | {"hidden_size": 48, "num_attention_heads": 12, "alibi": True, "multi_query": False, "bias": True},
+    "falcon, alibi and grouped": FALCON
+    | {"hidden_size": 96, "num_attention_heads": 12}
+    | {"alibi": True, "new_decoder_architecture": True, "num_kv_heads": 2},
     "falcon, one norm": FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
     "gemma": LLAMA | {"head_dim": 16},
     "gemma2": LLAMA | GEMMA | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 1.0},

@@ -17,12 +17,14 @@ import tempfile
 import warnings
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import torch
 
 TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
+BASES = TABLES["BASES"]
 LATENT_MIXERS, DELTA_MIXERS = TABLES["LATENT_MIXERS"], TABLES["DELTA_MIXERS"]
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
@@ -181,13 +183,14 @@ def there(family, seed, folder):
 
 
 def base_shapes(family, folder):
-    """Shapes that the family can represent: those of its sizes with each head."""
+    """Shapes that the family can represent: those of its sizes, and of its second ones, with each head."""
     from ordinate.pretrained.weights import published_shape
 
     sizes, _, heads = FIELDS[family]
     found = []
-    for place, head in enumerate(heads):
-        model_of(config_class(family).from_dict(dict(sizes)), head).save_pretrained(folder / str(place))
+    several = [sizes, *([sizes | BASES[family]] if family in BASES else [])]
+    for place, (given, head) in enumerate(product(several, heads)):
+        model_of(config_class(family).from_dict(dict(given)), head).save_pretrained(folder / str(place))
         found.append(published_shape(folder / str(place)))
     return found
 

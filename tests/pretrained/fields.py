@@ -934,13 +934,15 @@ FIELDS = {
     ),
     "falcon": (
         {name: size for name, size in SMALL.items() if name != "intermediate_size"}
-        | {"vocab_size": WORDS, "num_attention_heads": 4, "max_position_embeddings": 32},
+        | {"vocab_size": WORDS, "hidden_size": 24, "num_attention_heads": 6, "max_position_embeddings": 32},
         {
-            "hidden_size": [24, 32],
-            "n_embed": [OUT, 24],
+            "hidden_size": [24, 48],
+            "n_embed": [OUT, 48],
+            # some slopes of 12 heads are no bfloat16
+            "num_attention_heads": [4, 12],
             "num_ln_in_parallel_attn": [OUT, None, 1, 2],
-            "num_kv_heads": [OUT, None, 2, 4],
-            "alibi": [OUT, None, False, True],
+            "num_kv_heads": [OUT, None, 2, 6],
+            "alibi": [OUT, None, False, *[True] * 5],
             "new_decoder_architecture": [OUT, True, True, False],
             "multi_query": [OUT, True, False, False],
             "parallel_attn": [OUT, True, False],
@@ -1443,6 +1445,8 @@ LATENT_MIXERS = [
     "latent:variant.rank=6,variant.content_width=4,variant.value_width=8,variant.norm_eps=0.001",
     "latent,softmax",
 ]
+BASES = {"falcon": {"alibi": True, "num_attention_heads": 12}}
+"""Fields of a second configuration of a family, whose shapes are drawn from too."""
 SHAPES = {
     "layers": [1, 2, 3],
     "heads": [1, 2, 4],
@@ -1555,6 +1559,7 @@ SHAPES = {
         "learned",
         "alibi",
         "alibi:rule=even",
+        "alibi:bfloat16_factor=0.5",
         "learned+alibi",
         "learned+t5:buckets=32,max_distance=128",
         "deberta:version.shared=true,buckets=none,max_distance=8",

@@ -109,8 +109,16 @@ def agrees(folder):
             "norm_position",
             "shared",
         ),
-        ("falcon", {"multi_query": False, "bias": True}, "kv_heads", 4),
+        ("falcon", {"multi_query": False, "bias": True}, "kv_heads", 6),
         ("falcon", {"parallel_attn": False}, "norm_position", "pre"),
+        ("falcon", {"alibi": True}, "scheme", "alibi:bfloat16_factor=0.5"),
+        # of which nothing is read then
+        (
+            "falcon",
+            {"alibi": True, "rope_parameters": {"rope_type": "dynamic", "factor": 3.0}},
+            "scheme",
+            "alibi:bfloat16_factor=0.5",
+        ),
         ("glm", {"partial_rotary_factor": 1.0}, "scheme", "rope:theta=10000.0,layout=interleaved"),
         ("glm4", {"attention_bias": False}, "mixer", "softmax"),
         # of the first files, which mean the tanh formula
@@ -288,7 +296,6 @@ def test_the_rotated_channels_of_a_gptj_are_an_even_number(made):
             "all of them if proportional; got 4 of 16 channels, of rope_type 'proportional'; load",
         ),
         ("stablelm", {"head_dim": 4}, "stablelm is supported with head_dim=16 only; got 4"),
-        ("falcon", {"alibi": True}, "falcon is supported with alibi=False only; got True"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "2 needs new_decoder_architecture, .*; got 2, False, True; load"),
         (
             "falcon",
@@ -461,6 +468,20 @@ GEMMA2 |= {"embedding_scale": 4.0, "round_embedding_scale": True}
             Decoder,
             {"norm_position": "post"},
             "a falcon requires .*; got softmax, post and 2 for 2; use save",
+        ),
+        *(
+            (
+                "falcon",
+                Decoder,
+                {"scheme": scheme, "norm": "layer", "bias": ("norm",)},
+                "a falcon with heads of 8 channels requires a scheme rope, or alibi:bfloat16_factor=0.3535.*; "
+                f"got {scheme}; use it, or save_pretrained instead",
+            )
+            for scheme in (
+                "alibi",
+                "alibi:bfloat16_factor=0.5",
+                "alibi:rule=even,bfloat16_factor=0.3535533905932738",
+            )
         ),
         ("olmo", Decoder, GATED, "a olmo requires swiglu .*, nonparametric norms, .*; got swiglu, rms, pre, False"),
         (

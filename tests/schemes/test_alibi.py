@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from ordinate import Decoder, Geometry, Shape, attend
+from ordinate.core import catalog
 from ordinate.schemes import Alibi
 from ordinate.testing import check_scheme
 
@@ -109,6 +111,61 @@ def test_it_agrees_with_falcon(heads):
     # falcon rounds its slopes to bfloat16, and adds the same to every query: a constant of each row
     for row in range(6):
         assert torch.allclose(ours[:, row] - ours[:, row, :1], theirs, rtol=2**-8, atol=1e-6)
+
+
+@pytest.mark.parametrize("direction", ["both", "signed", "split_heads"])
+def test_the_rounded_form_is_that_of_the_formula(direction):
+    scheme = Alibi(heads=7, sloped_heads=6, direction=direction, bfloat16_factor=0.3)
+    slopes, pos = published(3) * 2 if direction == "split_heads" else published(6), [0, 1, 255, 257, 1001, 2.7]
+    where = Geometry.from_positions(torch.tensor(pos)[None, :, None], causal=False)
+    bias = scheme.bias(where)[0]
+    for h, slope in enumerate(slopes):
+        products = torch.tensor(slope).bfloat16() * torch.tensor(pos).bfloat16()
+        for i, p in enumerate(products.tolist()):
+            for j, r in enumerate(products.tolist()):
+                exact = -0.3 * (p - r if direction == "signed" else abs(p - r))
+                walled = direction == "split_heads" and (pos[j] > pos[i] if h < 3 else pos[j] < pos[i])
+                assert math.isclose(bias[h, i, j], -(2.0**15) if walled else exact, rel_tol=1e-6, abs_tol=1e-6)
+    assert (bias[6] == 0).all()
+    assert scheme.linear_bias(where) is None
+    assert not scheme.shift_invariant
+    assert Alibi(heads=7).shift_invariant
+
+
+def test_rounded_slopes_are_told():
+    scheme = Alibi(heads=3, sloped_heads=2, rule="even", bfloat16_factor=0.5, min_slope_exponent=3)
+    assert scheme.slopes == [0.5 * torch.tensor(2**-1.5).bfloat16().item(), 2**-4, 0.0]
+
+
+def test_the_rounded_form_takes_one_axis():
+    with pytest.raises(ValueError, match="Alibi takes positions with 1 axis; got 2 axes"):
+        Alibi(heads=2, bfloat16_factor=1.0).at(Geometry.grid(2, 2))
+
+
+@pytest.mark.parametrize("start", [0, 300, 2**20])
+@pytest.mark.parametrize("direction", ["both", "signed", "split_heads"])
+def test_every_way_to_compute_attention_has_the_rounded_bias(direction, start):
+    scheme, names = Alibi(heads=4, rule="even", bfloat16_factor=0.7, direction=direction), set()
+    q, k = torch.randn(2, 1, 4, 300, 8).unbind()
+    for where in (Geometry.causal(300), Geometry.packed([140, 160]), Geometry.causal(1, cached=299)):
+        at = scheme.at(replace(where, q_pos=where.q_pos + start, k_pos=where.k_pos + start))
+        assert at.offset_table is None
+        products = scheme._rounded_products(at.where.k_pos)
+        theirs = 0.7 * (products[:, :, None] - products[:, :, -where.shape[0] :, None])
+        theirs = theirs if direction == "signed" else -theirs.abs()
+        rows = q[:, :, -where.shape[0] :]
+        for name in catalog.names("ordinate.attention.backends"):
+            try:
+                out = attend(rows, k, k, at, backend=name)
+            except ValueError:
+                continue
+            names.add(name)
+            scores = (rows @ k.mT / math.sqrt(8) + theirs).masked_fill(~where.visible[:, None], float("-inf"))
+            first = slice(0, 2) if direction == "split_heads" else slice(None)
+            assert torch.allclose(out[:, first], (scores.softmax(-1) @ k)[:, first], rtol=0, atol=1e-5), name
+    assert names >= {"reference", "sdpa", "decode"}
+    # they read a table of distances
+    assert names.isdisjoint({"native", "offset_bias", "window"})
 
 
 @pytest.mark.parametrize(("sloped", "heads"), [(3, 8), (4, 6), (8, 8)])
@@ -283,6 +340,16 @@ def test_a_grid_has_no_past(sides):
             "metric has an effect with direction='both' only, .*; got metric='manhattan' with direction='signed'",
         ),
         ({"direction": "separate"}, "two slopes a head are trained; got trainable=False; add trainable=True"),
+        ({"bfloat16_factor": 0.0}, "bfloat16_factor must be above zero; got 0.0; give a positive bfloat16_factor"),
+        ({"bfloat16_factor": math.inf}, "bfloat16_factor must be finite; got inf; give a number"),
+        (
+            {"bfloat16_factor": 0.5, "trainable": True},
+            "rounds fixed slopes, without gradients; got bfloat16_factor=0.5 with trainable=True; leave one of",
+        ),
+        (
+            {"bfloat16_factor": 0.5, "metric": "manhattan"},
+            "on which every metric is the same; got bfloat16_factor=0.5 with metric='manhattan'; leave one of them",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -300,6 +367,9 @@ def test_options_that_make_no_sense_are_refused(options, message):
         {"direction": "split_heads"},
         {"direction": "separate", "trainable": True},
         {"sloped_heads": 2, "direction": "split_heads", "trainable": True},
+        {"bfloat16_factor": 0.35},
+        {"bfloat16_factor": 0.35, "direction": "signed", "rule": "even"},
+        {"bfloat16_factor": 0.35, "direction": "split_heads", "sloped_heads": 2},
     ],
     ids=str,
 )

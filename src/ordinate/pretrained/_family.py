@@ -144,8 +144,8 @@ class Family(ABC):
         names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`, `ignored` or `ignores`
         (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors that stay in 32 bits),
         `copies` (tensors that are tied to the token table), `computed` (tensors that follow from the shape),
-        `null_is_false`, `null_is_missing`, `optional_sizes` with `used_sizes` (sizes that not every model has) and
-        `read_as` (another family for some settings).
+        `null_is_false`, `null_is_missing`, `optional_sizes` with `used_sizes` (sizes that not every model has),
+        `reference_attention` and `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -175,6 +175,8 @@ class Family(ABC):
     """Keys whose null is false, as in transformers."""
     null_is_missing: ClassVar[frozenset[str]] = frozenset()
     """Keys whose null is their default, as in transformers."""
+    reference_attention: ClassVar[str] = "eager"
+    """The attention implementation of transformers with which `verify` compares."""
     settings: Mapping[str, Any] = {}
     """The settings of the checkpoint that `read_config` read last; `rules` may depend on them."""
     warning: str = ""

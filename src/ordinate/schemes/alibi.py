@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.devices import numbers_beside
 from ordinate.core.geometry import Geometry
-from ordinate.core.shapes import Bias
+from ordinate.core.shapes import Bias, Positions
 from ordinate.core.tensors import in_float64
+from ordinate.ops.bfloat16_rounding import rounded, rounded_number
 from ordinate.ops.distance import Metric, distance
 from ordinate.ops.slopes import SlopeRule, alibi_slopes
 from ordinate.schemes._scheme import Scheme
@@ -41,11 +42,14 @@ class Alibi(Scheme):
             two trained slopes, for past and future keys.
         trainable: whether the slopes are trained, as logarithms, initialised by `rule`.
         metric: distance metric for two position axes, which direction `both` alone takes.
+        bfloat16_factor: c in -c * |r_h(p_i) - r_h(p_j)|, in place of -slope_h * |p_i - p_j|, and likewise in other
+            directions, with r_h(p) = bfloat16(bfloat16(slope_h) * bfloat16(p)), as Falcon has it with c =
+            1 / sqrt(head width). It depends on where positions start. None: nothing is rounded.
     Raises:
         ValueError: an option that is unknown, has no effect, or does not fit the heads.
     Source: Press et al. 2022, Train Short, Test Long, section 3, https://arxiv.org/abs/2108.12409, slopes for any H
         from its published code; directions from its authors' answer in ofirpress/attention_with_linear_biases#5; two
-        axes as in data2vec 2.0 (fairseq).
+        axes as in data2vec 2.0 (fairseq); rounding as in transformers' Falcon.
     Departs: the paper is causal. With `split_heads`, a query without keys on the side of its head attends equally to
         all visible keys; published code gives NaN there. Published code for `separate` initialises slopes randomly,
         with either sign.
@@ -71,6 +75,7 @@ class Alibi(Scheme):
         direction: Direction = "both",
         trainable: bool = False,
         metric: Metric = "euclidean",
+        bfloat16_factor: float | None = None,
     ) -> None:
         super().__init__()
         need_positive("heads", heads)
@@ -78,9 +83,12 @@ class Alibi(Scheme):
         count = heads if sloped_heads is None else sloped_heads
         _check_options(rule, direction, metric, trainable)
         _check_sloped(count, heads, direction)
-        self.heads, self.direction, self.metric = heads, direction, metric
-        # past and future are defined on one axis only
-        self.axes = (1, 2) if direction == "both" else (1,)
+        _check_rounding(bfloat16_factor, metric, trainable)
+        self.heads, self.direction, self.metric, self._factor = heads, direction, metric, bfloat16_factor
+        # past and future are defined on one axis only, and each position is rounded by itself
+        self.axes = (1, 2) if direction == "both" and bfloat16_factor is None else (1,)
+        if bfloat16_factor is not None:
+            self.shift_invariant = False
         first = alibi_slopes(count // 2 if direction == "split_heads" else count, rule, min_slope_exponent)
         self.initial_slopes = first * 2 if direction == "split_heads" else first
         self._trainable = trainable
@@ -90,21 +98,20 @@ class Alibi(Scheme):
 
     @property
     def slopes(self) -> list[float]:
-        """Slope of each head, for past keys if there are two [nats per token]: flash-attention's `alibi_slopes`."""
+        """Slope of each head, for past keys if there are two [nats per token]: flash-attention's `alibi_slopes`.
+
+        With `bfloat16_factor`, the factor times the rounded slope, without the rounding of positions and products.
+        """
         rest = [0.0] * (self.heads - len(self.initial_slopes))
+        if self._factor is not None:
+            return [self._factor * rounded_number(slope) for slope in self.initial_slopes] + rest
         return (in_float64(self.log_slopes[0]).exp().tolist() if self._trainable else self.initial_slopes) + rest
 
     def bias(self, where: Geometry) -> Bias:
-        offset = where.offset
-        dtype = torch.promote_types(self.log_slopes.dtype, torch.float32) if self._trainable else self.bias_dtype
-        far = distance(offset, self.metric, dtype=dtype)[:, None]
-        behind = offset[..., 0][:, None]
-        if self.direction == "signed":
-            far = far * behind.sign()
-        bias = -self._rates(far, behind) * far
+        bias, behind = -self._penalties(where), where.offset[..., 0][:, None]
         if self.direction == "split_heads":
             ahead = (
-                torch.arange(len(self.initial_slopes), device=far.device)[:, None, None]
+                torch.arange(len(self.initial_slopes), device=bias.device)[:, None, None]
                 >= len(self.initial_slopes) // 2
             )
             bias = bias.masked_fill(torch.where(ahead, behind > 0, behind < 0), -MASK_PENALTY)
@@ -112,7 +119,7 @@ class Alibi(Scheme):
         return nn.functional.pad(bias, (0, 0, 0, 0, 0, rest)) if rest else bias
 
     def linear_bias(self, where: Geometry) -> Float[Tensor, "2 h"] | None:
-        if self.direction == "split_heads":
+        if self.direction == "split_heads" or self._factor is not None:
             return None
         if self._trainable:
             slopes = self.log_slopes.to(torch.promote_types(self.log_slopes.dtype, torch.float32)).exp().expand(2, -1)
@@ -122,6 +129,25 @@ class Alibi(Scheme):
             slopes = torch.stack([slopes[0], -slopes[1]])
         rest = self.heads - len(self.initial_slopes)
         return nn.functional.pad(slopes, (0, rest)) if rest else slopes
+
+    def _penalties(self, where: Geometry) -> Float[Tensor, "#b h i j"]:
+        """What the bias of the sloped heads subtracts from the scores."""
+        if self._factor is not None:
+            queries, keys = (self._rounded_products(pos) for pos in (where.q_pos, where.k_pos))
+            gap = self._factor * (queries[..., :, None] - keys[..., None, :])
+            return gap if self.direction == "signed" else gap.abs()
+        offset = where.offset
+        dtype = torch.promote_types(self.log_slopes.dtype, torch.float32) if self._trainable else self.bias_dtype
+        far = distance(offset, self.metric, dtype=dtype)[:, None]
+        behind = offset[..., 0][:, None]
+        if self.direction == "signed":
+            far = far * behind.sign()
+        return self._rates(far, behind) * far
+
+    def _rounded_products(self, pos: Positions) -> Float[Tensor, "#b h n"]:
+        """The slope of each sloped head times each position: both, and the product, rounded to bfloat16."""
+        slopes = rounded(numbers_beside(pos, self.initial_slopes, torch.float32))
+        return rounded(slopes[:, None] * rounded(pos[..., 0].float())[:, None]).to(self.bias_dtype)
 
     def _rates(self, far: Float[Tensor, "#b 1 i j"], behind: Real[Tensor, "#b 1 i j"]) -> Float[Tensor, "..."]:
         """The slope of each sloped head, or of each pair where past and future have their own."""
@@ -141,6 +167,18 @@ def _check_options(rule: SlopeRule, direction: Direction, metric: Metric, traina
     must = "metric has an effect with direction='both' only, since the others take one axis"
     came = f"got metric={metric!r} with direction={direction!r}"
     need(metric == "euclidean" or direction == "both", must, came, "leave one of them out")
+
+
+def _check_rounding(factor: float | None, metric: Metric, trainable: bool) -> None:
+    """Raise unless the rounded form has the other options."""
+    if factor is None:
+        return
+    need_positive("bfloat16_factor", factor)
+    remedy = "leave one of them out"
+    must = "bfloat16_factor rounds fixed slopes, without gradients"
+    need(not trainable, must, f"got bfloat16_factor={factor} with trainable=True", remedy)
+    must = "bfloat16_factor rounds positions on one axis, on which every metric is the same"
+    need(metric == "euclidean", must, f"got bfloat16_factor={factor} with metric={metric!r}", remedy)
 
 
 def _check_sloped(count: int, heads: int, direction: Direction) -> None:

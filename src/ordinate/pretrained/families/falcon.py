@@ -1,8 +1,10 @@
 """Falcon."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
+from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.models.block import NormPosition
 from ordinate.models.shape import Shape
@@ -12,7 +14,6 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
 )
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
@@ -23,7 +24,9 @@ BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
 class Falcon(DecoderLike):
     """Falcon: RoPE, queries that share one or few keys and values, parallel attention and feed-forward, LayerNorm.
 
-    The branches have a norm each in larger models, and follow each other in smaller ones.
+    The branches have a norm each in larger models, and follow each other in smaller ones. Some models (falcon-rw)
+    have ALiBi in place of RoPE, with slopes and positions rounded to bfloat16, and divided by sqrt(head width) as the
+    scores are.
 
     Source: Almazrouei et al. 2023, The Falcon Series of Open Language Models, https://arxiv.org/abs/2311.16867.
     """
@@ -33,6 +36,8 @@ class Falcon(DecoderLike):
     causal_lm_class = "FalconForCausalLM"
     prefix = "transformer."
     ignored_suffixes = ("rotary_emb.inv_freq",)
+    # transformers' eager attention adds the bias of ALiBi twice
+    reference_attention = "sdpa"
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 65_024,
         "hidden_size": 4544,
@@ -59,8 +64,6 @@ class Falcon(DecoderLike):
         return {**config, "hidden_size": width}
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        # in transformers its slopes and distances are rounded to bfloat16
-        need_settings(self, {"alibi": bool(config["alibi"])}, alibi=False)
         width, heads, length = config["hidden_size"], config["num_attention_heads"], config["max_position_embeddings"]
         return Shape(
             vocabulary=config["vocab_size"],
@@ -68,7 +71,9 @@ class Falcon(DecoderLike):
             layers=config["num_hidden_layers"],
             heads=heads,
             kv_heads=self._kv_heads(config),
-            scheme=rope_spec(rope_parameters(config), width // heads, length),
+            scheme=alibi_spec(width // heads)
+            if config["alibi"]
+            else rope_spec(rope_parameters(config), width // heads, length),
             mixer=BIASED if config["bias"] else PLAIN,
             max_length=length,
             norm="layer",
@@ -105,7 +110,7 @@ class Falcon(DecoderLike):
             "parallel_attn": shape.norm_position != "pre",
             "bias": shape.mixer_spec == BIASED,
             "max_position_embeddings": shape.max_length,
-            "rope_parameters": spec_to_rope_parameters(shape.scheme_spec, shape.bindable_sizes["head_width"]),
+            **_positions(shape.scheme_spec, shape.bindable_sizes["head_width"]),
             "ffn_hidden_size": shape.hidden_width,
             "activation": activation_name(shape.feedforward),
             "tie_word_embeddings": shape.tie_embeddings,
@@ -154,3 +159,25 @@ class Falcon(DecoderLike):
         need(not newer or parallel, must, came, "load another checkpoint")
         need(newer or not (parallel and separate), must, came, "load another checkpoint")
         return "parallel" if parallel and separate else "shared" if parallel else "pre"
+
+
+def alibi_spec(head_width: int) -> str:
+    """Return the scheme spec of a falcon with ALiBi, for heads of so many channels."""
+    return f"alibi:bfloat16_factor={head_width**-0.5}"
+
+
+def _positions(line: str, head_width: int) -> dict[str, Any]:
+    """Return the settings that are equivalent to a scheme spec; raise a ValueError if there are none."""
+    name, options = catalog.parse(line)
+    if name != "alibi":
+        return {"rope_parameters": spec_to_rope_parameters(line, head_width)}
+    # transformers checks the rotation that it then leaves out
+    need(head_width % 2 == 0, "a falcon needs an even head width", f"got {head_width}", "use save_pretrained instead")
+    alone = options.keys() == {"bfloat16_factor"}
+    need(
+        alone and math.isclose(float(options["bfloat16_factor"]), head_width**-0.5, rel_tol=1e-6),
+        f"a falcon with heads of {head_width} channels requires a scheme rope, or {alibi_spec(head_width)}",
+        f"got {line}",
+        "use it, or save_pretrained instead",
+    )
+    return {"alibi": True}

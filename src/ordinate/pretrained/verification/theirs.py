@@ -47,7 +47,8 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
     try:
         with quiet(library):
             # a class may be that of several families
-            known = library.CONFIG_MAPPING[family_for(read_config(folder)).model_type]
+            family = family_for(read_config(folder))
+            known = library.CONFIG_MAPPING[family.model_type]
             config = known.from_pretrained(folder, local_files_only=True, return_dict=True)
             if getattr(config, FIELD, None) is not None:
                 # else it would compute with quantised weights where there is a GPU
@@ -57,7 +58,7 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
                 config=config,
                 dtype=torch.float32 if wide else dtype,
                 # others may need certain devices, or code that is downloaded
-                attn_implementation="eager",
+                attn_implementation=family.reference_attention,
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,

@@ -53,7 +53,7 @@ def a_shift_of_positions_loses_no_precision(case: SchemeCase) -> None:
 def a_shift_invariant_bias_depends_on_offsets_only(case: SchemeCase) -> None:
     """Pairs with equal offsets have equal biases, so a table over offsets can replace the matrix."""
     case.skip_unless_hook("bias")
-    if not case.kind.shift_invariant:
+    if not case.scheme().shift_invariant:
         raise InapplicableError("it is not shift invariant")
     for where in (Geometry.causal(TOKENS), Geometry.full(TOKENS), Geometry.cross(TOKENS, 3)):
         bias = case.scheme().bias(case.with_axes(where))
