@@ -426,6 +426,7 @@ ENCODER_DECODERS = {
 }
 
 
+ENCODERS["gemma3_text_encoder, Model"] = CASES["gemma3_text"] | {"use_bidirectional_attention": True}
 ENCODERS |= {f"{name}_encoder, TextEncoding": ENCODER_DECODERS[name] for name in ("t5", "mt5", "umt5")}
 
 

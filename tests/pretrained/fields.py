@@ -162,6 +162,19 @@ PERI_GEMMA = {name: GEMMA[name] for name in GEMMA if name != "hidden_act"} | {
     "attn_logit_softcapping": [OUT, None, 1.0, 5.0],
     "final_logit_softcapping": [OUT, None, 1.0, 5.0],
 }
+GEMMA3_FIELDS = (
+    PERI_GEMMA
+    | PATTERN
+    | {
+        "sliding_window": [OUT, 3, 5],
+        "rope_local_base_freq": [OUT, 50.0, 700.0],
+        "rope_parameters": [
+            *(OUT, None, {"full_attention": {"rope_type": "default", "rope_theta": 90.0}}),
+            *({"full_attention": rope, "sliding_attention": {"rope_theta": 300.0}} for rope in ropes(4)),
+            {"full_attention": None, "sliding_attention": {"rope_type": "linear", "factor": 2.0}},
+        ],
+    }
+)
 BERT_FIELDS = {
     "hidden_act": [OUT, *ACTIVATIONS],
     "hidden_dropout_prob": DROPOUT,
@@ -546,18 +559,14 @@ FIELDS = {
     ),
     "gemma3_text": (
         LLAMA | ALTERNATING | {"sliding_window_pattern": 2},
-        PERI_GEMMA
-        | PATTERN
-        | {
-            "sliding_window": [OUT, 3, 5],
-            "rope_local_base_freq": [OUT, 50.0, 700.0],
-            "rope_parameters": [
-                *(OUT, None, {"full_attention": {"rope_type": "default", "rope_theta": 90.0}}),
-                *({"full_attention": rope, "sliding_attention": {"rope_theta": 300.0}} for rope in ropes(4)),
-                {"full_attention": None, "sliding_attention": {"rope_type": "linear", "factor": 2.0}},
-            ],
-        },
+        GEMMA3_FIELDS,
         DECODER_HEADS[:-2],
+    ),
+    "gemma3_text_encoder": (
+        LLAMA | ALTERNATING | {"sliding_window_pattern": 2, "use_bidirectional_attention": True},
+        {name: GEMMA3_FIELDS[name] for name in GEMMA3_FIELDS if name != "use_bidirectional_attention"}
+        | {"sliding_window": [OUT, 1, 2, 3, 4, 5, 8]},
+        [BASE],
     ),
     "granite": (
         LLAMA,

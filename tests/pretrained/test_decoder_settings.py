@@ -386,6 +386,27 @@ def test_a_part_of_each_head_is_refused_where_transformers_rotates_whole_ones():
 
 
 @pytest.mark.parametrize(
+    ("family", "config", "scaled", "plain"),
+    [
+        ("gemma3_text", {"head_dim": 8}, "rope:theta=1000000.0", "rope:theta=10000.0"),
+        (
+            "olmo3",
+            {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},
+            *("rope:theta=500000.0", "rope:theta=500000.0"),
+        ),
+    ],
+)
+def test_a_part_of_each_head_counts_beside_the_scaled_rope_of_a_layer_type(family, config, scaled, plain, made):
+    # of the default rotation of the other layers, it has no effect
+    told = {"partial_rotary_factor": 0.9, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    folder = made(family, "ForCausalLM", {"rope_parameters": None, **told}, **config)
+    schemes = str(load(folder).shape.scheme).split(",rope")
+    assert schemes[0] == plain
+    assert f"rope{schemes[1]}" == f"{scaled},rotary_dim=7,spectrum=linear,spectrum.factor=2.0"
+    agrees(folder)
+
+
+@pytest.mark.parametrize(
     ("family", "config", "start", "ends", "padding", "fill"),
     [
         ("t5", {"eos_token_id": [1]}, 0, (1,), 0, 0),
@@ -587,6 +608,18 @@ GEMMA2 |= {"embedding_scale": 4.0, "round_embedding_scale": True}
                 "mixer": "softmax:variant.scale=1.0",
             },
             "a t5 requires the scheme t5, with one table; got 't5:per_layer=true'",
+        ),
+        (
+            "gemma3_text_encoder",
+            Decoder,
+            {},
+            "a gemma3_text with use_bid.* must be an encoder .*; got Shape, head='next_token'; use save_",
+        ),
+        (
+            "gemma3_text_encoder",
+            Encoder,
+            {"tie_embeddings": True},
+            "a gemma3_text with use_bidirectional_attention must be .*; got EncoderShape, head='masked'; use save_",
         ),
     ],
 )

@@ -474,7 +474,14 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
         ({"text_config": [1]}, r"text_config in config.json must be an object; got \[1\]; correct config"),
         ({"architectures": {"a": 1}}, r"architectures in config.json must be .*; got {'a': 1}"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings in config.json must be true or false; got 'no'"),
-        ({"text_config": {"model_type": "bert"}}, "must be a decoder; got text_config with model_type bert; load"),
+        (
+            {"text_config": {"model_type": "bert"}},
+            "must be a decoder; got text_config with model_type bert, a family of Encoder models; load",
+        ),
+        (
+            {"text_config": {"model_type": "gemma3_text", "use_bidirectional_attention": True}},
+            "must be a decoder; got text_config with model_type gemma3_text, a family of Encoder models; load",
+        ),
         ({"text_config": {"model_type": "mistral3"}}, "must be one of .*; got 'mistral3'"),
         ({"text_config": whole["text_config"] | {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'"),
     ):

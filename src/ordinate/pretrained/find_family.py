@@ -33,7 +33,8 @@ def language_config(config: Mapping[str, Any]) -> CheckpointConfig:
     family = family_for(inner)
     if not isinstance(family, DecoderLike):
         must = f"the language model of a {wrapper.model_type} must be a decoder"
-        raise ValueError(f"{must}; got text_config with model_type {family.model_type}; load another checkpoint")
+        kind = f"model_type {family.model_type}, a family of {family.model_class.__name__} models"
+        raise ValueError(f"{must}; got text_config with {kind}; load another checkpoint")
     named = {True: family.causal_lm_class, False: family.base_class, None: None}[headed]
     return CheckpointConfig({**inner, "architectures": None if named is None else [named]})
 

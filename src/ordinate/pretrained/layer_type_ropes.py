@@ -27,9 +27,8 @@ def layer_type_rope(config: Mapping[str, Any], kind: str, head_width: int, *, sc
     found = dict(usual if given is None else given) | ((config.get("rope_scaling") or {}) if scaled else {})
     if found.get("rope_type") == "default":
         found = {name: found[name] for name in ("rope_type", "rope_theta") if name in found}
-    # keys beside the dictionary that count in other families have no effect in these
-    without = dict.fromkeys(("partial_rotary_factor", "original_max_position_embeddings"))
-    beside = {**config, **without, "rope_theta": theta}
+    # this key counts beside the dictionary in other families, and has no effect in these
+    beside = {**config, "original_max_position_embeddings": None, "rope_theta": theta}
     return rope_spec(complete_rope_parameters(found, beside), head_width, config["max_position_embeddings"])
 
 

@@ -1,44 +1,17 @@
 """Gemma 3, its language models."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from ordinate.models.shape import Shape
-from ordinate.pretrained.gemma_like import PeriGemma
-from ordinate.pretrained.layer_type_ropes import layer_type_rope, layer_type_ropes_config
-from ordinate.pretrained.sliding_windows import FULL, SLIDING, every_nth_whole, layer_windows
-
-THETA, NEAR_THETA = 1e6, 1e4
+from ordinate.pretrained.gemma3_like import Gemma3Like
 
 
-class Gemma3Text(PeriGemma):
+class Gemma3Text(Gemma3Like):
     """Gemma 3: Gemma 2 with windows in five of six layers, which have a RoPE of their own, and QK-norm for soft caps.
 
     Source: Gemma Team 2025, https://arxiv.org/abs/2503.19786.
     """
 
-    model_type = "gemma3_text"
-    base_class = "Gemma3TextModel"
-    causal_lm_class = "Gemma3ForCausalLM"
-    heads = ("classes",)
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **PeriGemma.usual,
-        "vocab_size": 262_208,
-        "max_position_embeddings": 131_072,
-        "use_bidirectional_attention": False,
-        "sliding_window_pattern": 6,
-        "final_logit_softcapping": None,
-    }
-    qk_norm = True
-
-    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
-        far, near = config.get("rope_theta", THETA), config.get("rope_local_base_freq", NEAR_THETA)
-        whole = layer_type_rope(config, FULL, head_width, scaled=True, theta=far)
-        windowed = layer_type_rope(config, SLIDING, head_width, scaled=False, theta=near)
-        return ",".join(whole if window is None else windowed for window in self.windows(config))
-
-    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
-        return layer_type_ropes_config(self.model_type, shape, head_width, {FULL: THETA, SLIDING: NEAR_THETA})
-
-    def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
-        return layer_windows(every_nth_whole(config))
+    @classmethod
+    def read_as(cls, config: Mapping[str, Any]) -> str:
+        return f"{cls.model_type}_encoder" if config.get("use_bidirectional_attention") else cls.model_type
