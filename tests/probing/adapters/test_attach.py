@@ -280,6 +280,19 @@ def test_a_watched_pass_that_differs_is_refused(monkeypatch):
         attach(make("gpt2"))
 
 
+def test_unfused_attention_that_differs_from_that_of_the_model_is_refused():
+    import transformers
+
+    # the eager attention of transformers 5.24 adds its bias twice
+    config = make("falcon").config.to_dict() | {"alibi": True}
+    with_alibi = transformers.AutoModelForCausalLM.from_config(transformers.FalconConfig(**config)).double().eval()
+    with torch.no_grad():
+        for parameter in with_alibi.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    with pytest.raises(NotApplicable, match="which can be watched, does not reproduce that of the model: relative"):
+        attach(with_alibi)
+
+
 def _doubled(out):
     return out[0] * 2, out[1]
 
