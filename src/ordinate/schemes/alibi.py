@@ -108,8 +108,9 @@ class Alibi(Scheme):
         return (in_float64(self.log_slopes[0]).exp().tolist() if self._trainable else self.initial_slopes) + rest
 
     def bias(self, where: Geometry) -> Bias:
-        bias, behind = -self._penalties(where), where.offset[..., 0][:, None]
+        bias = -self._penalties(where)
         if self.direction == "split_heads":
+            behind = where.offset[..., 0][:, None]
             ahead = (
                 torch.arange(len(self.initial_slopes), device=bias.device)[:, None, None]
                 >= len(self.initial_slopes) // 2
