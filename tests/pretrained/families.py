@@ -52,6 +52,8 @@ LATENT = LLAMA | DEEPSEEK | {"num_key_value_heads": 4, "n_group": 1, "topk_group
 LATENT |= {"q_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 10}
 LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0, **LONG}
 SHORT = {"original_max_position_embeddings": 4, "rope_theta": 1e4}
+LATENT_SIZES = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+DENSE_LATENT = LLAMA | {name: LATENT[name] for name in ("num_key_value_heads", *LATENT_SIZES)}
 ERNIE_EXPERTS = {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
 MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 8, "state_size": 6, "n_groups": 2}
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 9}
@@ -223,6 +225,13 @@ CASES = {
     "glm4_moe_lite": {name: size for name, size in LATENT.items() if name != "first_k_dense_replace"},
     "glm4_moe_lite, mixed": {name: size for name, size in LATENT.items() if name != "first_k_dense_replace"}
     | {"mlp_layer_types": ["sparse", "dense"], "q_lora_rank": None},
+    "minicpm3": DENSE_LATENT | {"dim_model_base": 12},
+    "minicpm3, plain": DENSE_LATENT
+    | {"q_lora_rank": None, "attention_bias": True, "mlp_bias": True, "rope_parameters": LATENT_YARN}
+    | {"scale_emb": 1, "scale_depth": None, "dim_model_base": None, "tie_word_embeddings": False},
+    "youtu": DENSE_LATENT,
+    "youtu, biases": DENSE_LATENT
+    | {"q_lora_rank": None, "attention_bias": True, "rope_interleave": False, "rope_parameters": LATENT_YARN},
     "dots1": LLAMA | DEEPSEEK | {"norm_topk_prob": True},
     "dots1, groups": LLAMA | DEEPSEEK | GROUPED | {"sliding_window": 4, "max_window_layers": 1},
     "gpt_oss": LLAMA | GPT_OSS,
@@ -344,6 +353,7 @@ TEXT_HEADS = {
     "qwen3_5_text, text heads": CASES["qwen3_5_text"],
     "deepseek_v3, text heads": CASES["deepseek_v3"],
     "deepseek_v2, text heads": CASES["deepseek_v2, groups"],
+    "minicpm3, text heads": CASES["minicpm3"],
     "gpt_oss, text heads": CASES["gpt_oss"],
     "gpt2, text heads": EARLY,
     "gpt_bigcode, text heads": EARLY,

@@ -229,7 +229,9 @@ def here(family, seed, bases, folder):
         return f"crash: {error!r}", changes
     try:
         named = json.loads((folder / "config.json").read_text())["architectures"][0]
-        other = getattr(transformers, named).from_pretrained(folder).eval()
+        # a class may be that of several families
+        config = config_class(family).from_pretrained(folder)
+        other = getattr(transformers, named).from_pretrained(folder, config=config).eval()
         other.set_experts_implementation("eager")
         head = next(
             (

@@ -339,6 +339,14 @@ LATENT_MOE = (
         "pretraining_tp": [1, 2],
     }
 )
+DENSE_LATENT = LLAMA | {
+    name: LATENT[name]
+    for name in LATENT
+    if name.endswith(("_head_dim", "_lora_rank")) or name == "num_key_value_heads"
+}
+DENSE_LATENT_FIELDS = {
+    name: LATENT_MOE[name] for name in LATENT_MOE if name in SEED_LLAMA or name.endswith(LATENT_SIZES)
+} | {"pretraining_tp": [1, 2]}
 QWEN_MOE = {
     "hidden_act": [OUT, *ACTIVATIONS],
     "num_experts": [0, 3, 5],
@@ -727,6 +735,20 @@ FIELDS = {
             "mlp_bias": [OUT, True, False],
         },
         [LM, LM, LM, BASE, BASE, TEXT_CLASSES],
+    ),
+    "minicpm3": (
+        DENSE_LATENT,
+        DENSE_LATENT_FIELDS
+        | {"mlp_bias": [OUT, True, False], "head_dim": [OUT, None, 6], "v_head_dim": [OUT, None, 3, 8, 12]}
+        | {"scale_emb": [OUT, 1, 3, 12.5], "scale_depth": [OUT, None, 1, 2.3], "dim_model_base": [OUT, None, 4, 16]},
+        [LM, LM, BASE, TEXT_CLASSES],
+    ),
+    "youtu": (
+        DENSE_LATENT,
+        DENSE_LATENT_FIELDS
+        | {"rope_interleave": [OUT, None, True, False], "head_dim": [OUT, 8]}
+        | {"embedding_initializer_range": [OUT, 0.1]},
+        [LM, LM, BASE],
     ),
     "glm4_moe_lite": (
         {name: size for name, size in LATENT.items() if name != "first_k_dense_replace"},

@@ -2,6 +2,7 @@
 
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from ordinate.probing import attach
 transformers = pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
 theirs = FAMILIES["theirs"]
-NAMES = ("deepseek_v3, groups", "deepseek_v2, groups", "glm4_moe_lite, mixed")
+NAMES = ("deepseek_v3, groups", "deepseek_v2, groups", "glm4_moe_lite, mixed", "minicpm3, plain", "youtu")
 TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 SMALL = {
     "vocab_size": 29,
@@ -63,6 +64,16 @@ def shape_of(family, **told):
         ("deepseek_v2", {"mlp_bias": True}, "bias", ("norm", "feedforward")),
         ("deepseek_v2", {"num_key_value_heads": None}, "mixer", SIZES),
         ("deepseek_v3", {"num_key_value_heads": 1}, "kv_heads", 2),
+        ("youtu", {}, "mixer", SIZES),
+        ("youtu", {"rope_interleave": False}, "scheme", "rope:theta=10000.0"),
+        ("minicpm3", {"v_head_dim": None}, "mixer", SIZES),
+        ("minicpm3", {"head_dim": 7}, "head_width", 4),
+        ("minicpm3", {}, "scheme", "rope:theta=10000.0"),
+        ("minicpm3", {"scale_emb": 3}, "embedding_scale", 3.0),
+        ("minicpm3", {"scale_depth": 1.4}, "residual_scale", 1.4 / math.sqrt(2)),
+        ("minicpm3", {"scale_depth": None}, "residual_scale", 1.0),
+        ("minicpm3", {"dim_model_base": 4}, "logit_scale", 0.25),
+        ("minicpm3", {"dim_model_base": None}, "logit_scale", 1.0),
     ],
 )
 def test_a_setting_is_read_as_in_transformers(family, told, field, value):
@@ -72,7 +83,7 @@ def test_a_setting_is_read_as_in_transformers(family, told, field, value):
     assert came == value
 
 
-@pytest.mark.parametrize("family", ["deepseek_v3", "deepseek_v2", "glm4_moe_lite"])
+@pytest.mark.parametrize("family", ["deepseek_v3", "deepseek_v2", "glm4_moe_lite", "minicpm3", "youtu"])
 @pytest.mark.parametrize(
     ("rope", "share"),
     [
@@ -101,6 +112,10 @@ def test_mscale_all_dim_enters_at_the_scale_of_the_scores_and_is_written_again(f
     ("family", "told", "match"),
     [
         ("deepseek_v3", {"head_dim": 8}, "head_dim must be qk_rope_head_dim, .*; got 8; remove it"),
+        ("youtu", {"head_dim": 8}, "head_dim must be qk_rope_head_dim, .*; got 8; remove it"),
+        ("minicpm3", {"scale_emb": 0}, r"scale_emb in config\.json must be above zero; got 0"),
+        ("minicpm3", {"scale_depth": -1.0}, r"scale_depth in config\.json must be above zero; got -1"),
+        ("minicpm3", {"dim_model_base": 0}, r"dim_model_base in config\.json must be above zero; got 0"),
         ("deepseek_v3", {"kv_lora_rank": 0}, r"kv_lora_rank in config\.json must be above zero; got 0"),
         ("deepseek_v3", {"v_head_dim": None}, r"v_head_dim in config\.json must be a whole number; got None"),
         (
@@ -146,6 +161,17 @@ def test_a_shape_that_a_family_does_not_have_is_not_saved(told, match, tmp_path)
     with pytest.raises(ValueError, match=match):
         save(model, tmp_path, "deepseek_v3")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("depth", [0.1, 1.0, 1.4, 2.3, math.sqrt(3)])
+def test_the_factors_of_a_minicpm3_are_written_as_they_were_read(depth, tmp_path):
+    told = {"scale_depth": depth, "scale_emb": 12.5, "dim_model_base": 5, "num_hidden_layers": 3}
+    save(Decoder(shape_of("minicpm3", **told)), tmp_path, "minicpm3")
+    written = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert (written.scale_depth, written.scale_emb, written.dim_model_base) == (depth, 12.5, 5)
+    model = Decoder(replace(shape_of("minicpm3"), logit_scale=0.3))
+    with pytest.raises(ValueError, match=r"a minicpm3 must be a whole number over .*; got .*0\.3 .* 16;"):
+        save(model, tmp_path, "minicpm3")
 
 
 @torch.no_grad()

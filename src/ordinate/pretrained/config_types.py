@@ -22,7 +22,9 @@ OPTIONAL: Mapping[str, Any] = {
         int | None,
     ),
     **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv"), float | None),
-    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), float | None),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping", "scale_depth"), float | None),
+    "scale_emb": float,
+    "dim_model_base": int | None,
     **dict.fromkeys(("use_bidirectional_attention", "use_bias", "emb_layer_norm_before"), bool | None),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config", "ffn_config"), dict[str, Any] | None),
     **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
@@ -75,6 +77,7 @@ UNSET: Mapping[str, Any] = dict.fromkeys(
         "num_experts_per_tok",
         "n_group",
         "topk_group",
+        "v_head_dim",
     ),
     int | None,
 )
@@ -118,6 +121,8 @@ FACTORS = frozenset(
         "residual_multiplier",
         "attention_multiplier",
         "logits_scaling",
+        "scale_emb",
+        "scale_depth",
         "swiglu_limit",
     }
 )

@@ -1,7 +1,7 @@
 """Base class of Granite-like decoders."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
@@ -46,12 +46,11 @@ class GraniteLike(LlamaLike):
         return {
             "embedding_multiplier": shape.embedding_scale,
             "residual_multiplier": shape.residual_scale,
-            "logits_scaling": _divisor(shape.logit_scale),
+            "logits_scaling": shortest_near(1 / shape.logit_scale, lambda x: 1 / x == shape.logit_scale),
         }
 
 
-def _divisor(factor: float) -> float:
-    """Return the number by which to divide for this factor; of several, the one with the fewest digits."""
-    near = 1 / factor
-    found = [x for x in (math.nextafter(near, 0), near, math.nextafter(near, math.inf)) if 1 / x == factor]
-    return min(found, key=lambda x: len(repr(x)), default=near)
+def shortest_near(number: float, fits: Callable[[float], bool]) -> float:
+    """Return a number or a neighbour of it that fits, the one with the fewest digits; itself if none does."""
+    near = (math.nextafter(number, 0), number, math.nextafter(number, math.inf))
+    return min(filter(fits, near), key=lambda x: len(repr(x)), default=number)

@@ -1,7 +1,6 @@
 """Base class of decoders with multi-head latent attention."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar
@@ -13,8 +12,7 @@ from ordinate.mixers.latent import Latent
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
-from ordinate.pretrained.deepseek_moe_like import DeepseekMoeLike
-from ordinate.pretrained.llama_like import MixerParts
+from ordinate.pretrained.llama_like import LlamaLike, MixerParts
 from ordinate.pretrained.rope_parameters import interleaved, rope_parameters, rope_spec, spec_to_rope_parameters
 
 RANK, QUERY_RANK = "kv_lora_rank", "q_lora_rank"
@@ -26,30 +24,31 @@ LAYOUT = "rope_interleave"
 HEADS, KEY_HEADS = "num_attention_heads", "num_key_value_heads"
 ALL_SCALE = "mscale_all_dim"
 """The key of the factor of YaRN that enters at the scale of the scores."""
-PREDICTORS = "num_nextn_predict_layers"
-"""The key of the number of layers behind those of the model, for tokens after the next one."""
 # rounding errors of the root and the logarithm in `_with_scale`
 ROUNDINGS = 8
 
 
-class LatentLike(DeepseekMoeLike):
-    """Decoders with multi-head latent attention, and experts as in DeepSeek-V3.
-
-    Layers that predict tokens after the next one are not read, as in transformers.
+class LatentLike(LlamaLike):
+    """Llama-like decoders with multi-head latent attention.
 
     Must: as `LlamaLike`.
-    May: `predictor` and `partial_rates`; what `DeepseekMoeLike` may.
+    May: `partial_rates`, `half_layout` and `head_dim_counts`; what `LlamaLike` may.
     """
 
-    predictor: ClassVar[int | None] = None
-    """Index of the layer for tokens after the next one in published models; None: they have none."""
     partial_rates: ClassVar[bool] = False
     """Whether frequencies that are not scaled follow `partial_rotary_factor`, too."""
+    half_layout: ClassVar[bool] = False
+    """Whether the channels of a rotated pair are half of them apart, in families with one layout; else adjacent."""
+    head_dim_counts: ClassVar[bool] = False
+    """Whether a `head_dim` in config.json takes the place of `qk_rope_head_dim`; else it has no effect."""
     optional_biases = ("attention_bias",)
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         # num_key_value_heads has no effect: each head has a key and a value
-        heads = config[HEADS]
+        heads, width = config[HEADS], config.get("head_dim")
+        must, came = f"head_dim must be {ROTATED}, which it takes the place of", f"got {shown(width)}"
+        fits = not self.head_dim_counts or width in (None, config[ROTATED])
+        need(fits, must, came, "remove it from config.json")
         plain = super().shape(CheckpointConfig({**config, "head_dim": config[ROTATED], KEY_HEADS: heads}))
         options = LatentOptions(
             rank=config[RANK],
@@ -71,7 +70,8 @@ class LatentLike(DeepseekMoeLike):
     def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
         parameters = rope_parameters(config, partial=self.partial_rates)
         spec = rope_spec(parameters, head_width, config["max_position_embeddings"])
-        return interleaved(spec) if LAYOUT not in self.defaults or config[LAYOUT] else spec
+        half = not config[LAYOUT] if LAYOUT in self.defaults else self.half_layout
+        return spec if half else interleaved(spec)
 
     def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
         parameters = spec_to_rope_parameters(shape.scheme_spec, head_width)
@@ -95,13 +95,6 @@ class LatentLike(DeepseekMoeLike):
             *linear_rules(f"{here}.expand", f"{there}.kv_b_proj", bias=False),
             *linear_rules(f"{here}.out", f"{there}.o_proj", bias=biased),
         ]
-
-    def ignores(self, name: str, shape: Shape) -> bool:
-        """Whether a tensor of a checkpoint without a place here is ignored: one of the layers behind the last."""
-        found = re.match(rf"(?:{re.escape(self.prefix)})?layers\.(\d+)\.", name)
-        layer = -1 if found is None else int(found[1])
-        behind = shape.layers <= layer < shape.layers + self.settings.get(PREDICTORS, 0)
-        return super().ignores(name, shape) or behind or shape.layers <= layer == self.predictor
 
     def _mixers(self, shape: Shape) -> dict[str, MixerParts]:
         """Return the mixer that the family can have with the options of a shape, and what it has."""

@@ -15,7 +15,8 @@ from ordinate.pretrained.deepseek_moe_like import (
     PUBLISHED_COUNT,
     SHARED,
 )
-from ordinate.pretrained.latent_like import CONTENT, QUERY_RANK, RANK, ROTATED, VALUE, LatentLike
+from ordinate.pretrained.latent_like import CONTENT, QUERY_RANK, RANK, ROTATED, VALUE
+from ordinate.pretrained.latent_moe_like import LatentMoeLike
 from ordinate.pretrained.llama_like import LlamaLike
 
 METHOD = "topk_method"
@@ -24,7 +25,7 @@ GREEDY, GROUPED = "greedy", "group_limited_greedy"
 """Its values: the best experts, or those of the groups with the best ones."""
 
 
-class DeepseekV2(LatentLike):
+class DeepseekV2(LatentMoeLike):
     """DeepSeek-V2 and its Lite and Coder models: latent attention, and experts with the scores of a softmax.
 
     Source: DeepSeek-AI 2024, DeepSeek-V2, https://arxiv.org/abs/2405.04434.
@@ -61,7 +62,7 @@ class DeepseekV2(LatentLike):
         FIRST: 0,
     }
     scores_of_experts = "softmax"
-    expert_sizes = frozenset({*LatentLike.expert_sizes, "num_experts"})
+    expert_sizes = frozenset({*LatentMoeLike.expert_sizes, "num_experts"})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
     optional_biases = ("attention_bias", "mlp_bias")
 

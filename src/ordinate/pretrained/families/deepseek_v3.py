@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.core.checks import need, shown
-from ordinate.models.shape import Shape
 from ordinate.pretrained.deepseek_moe_like import (
     CHOSEN,
     CHOSEN_GROUPS,
@@ -15,20 +13,12 @@ from ordinate.pretrained.deepseek_moe_like import (
     SHARED,
     DeepseekMoeLike,
 )
-from ordinate.pretrained.latent_like import (
-    CONTENT,
-    LAYOUT,
-    PREDICTORS,
-    QUERY_RANK,
-    RANK,
-    ROTATED,
-    VALUE,
-    LatentLike,
-)
+from ordinate.pretrained.latent_like import CONTENT, LAYOUT, QUERY_RANK, RANK, ROTATED, VALUE
+from ordinate.pretrained.latent_moe_like import PREDICTORS, LatentMoeLike
 from ordinate.pretrained.llama_like import LlamaLike
 
 
-class DeepseekV3(LatentLike):
+class DeepseekV3(LatentMoeLike):
     """DeepSeek-V3 and R1, and models like them: latent attention, and experts chosen in groups.
 
     Source: DeepSeek-AI 2024, DeepSeek-V3 Technical Report, https://arxiv.org/abs/2412.19437.
@@ -40,6 +30,7 @@ class DeepseekV3(LatentLike):
     # transformers has no head for answers
     heads = ("classes", "token_classes")
     predictor = 61
+    head_dim_counts = True
     aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, "num_mtp_layers": PREDICTORS}
     null_is_false = frozenset({"norm_topk_prob"})
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -69,9 +60,3 @@ class DeepseekV3(LatentLike):
         "norm_topk_prob": True,
         PREDICTORS: 1,
     }
-
-    def shape(self, config: Mapping[str, Any]) -> Shape:
-        width = config["head_dim"]
-        must, came = f"head_dim must be {ROTATED}, which it takes the place of", f"got {shown(width)}"
-        need(width in (None, config[ROTATED]), must, came, "remove it from config.json")
-        return super().shape(config)

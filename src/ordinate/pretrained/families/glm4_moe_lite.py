@@ -14,23 +14,15 @@ from ordinate.pretrained.deepseek_moe_like import (
     SHARED,
     DeepseekMoeLike,
 )
-from ordinate.pretrained.latent_like import (
-    CONTENT,
-    LAYOUT,
-    PREDICTORS,
-    QUERY_RANK,
-    RANK,
-    ROTATED,
-    VALUE,
-    LatentLike,
-)
+from ordinate.pretrained.latent_like import CONTENT, LAYOUT, QUERY_RANK, RANK, ROTATED, VALUE
+from ordinate.pretrained.latent_moe_like import PREDICTORS, LatentMoeLike
 from ordinate.pretrained.llama_like import LlamaLike
 
 KINDS, SPARSE, DENSE = "mlp_layer_types", "sparse", "dense"
 """The key of the kind of each layer's feed-forward, and its values with experts and without."""
 
 
-class Glm4MoeLite(LatentLike):
+class Glm4MoeLite(LatentMoeLike):
     """GLM-4.7-Flash: latent attention, and experts as in GLM-4.5 in the layers that config.json names.
 
     Source: the model `Glm4MoeLiteForCausalLM` of transformers, version 5, of the GLM-4.5 Team.
