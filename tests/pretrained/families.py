@@ -114,6 +114,16 @@ CASES = {
     "olmo3": LLAMA
     | {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
     | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
+    "exaone": LLAMA,
+    "exaone, biases": LLAMA | {"head_dim": 16, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    "cwm": LLAMA | {"head_dim": 16, "sliding_window": 4, "max_position_embeddings": 131_072, "bos_token_id": 1},
+    "cwm, types": LLAMA
+    | SWA
+    | {"head_dim": 8, "mlp_bias": True, "rope_parameters": {"rope_theta": 1e4}, "bos_token_id": 1},
+    "iquestcoder": LLAMA | {"head_dim": 8},
+    "iquestcoder, biases": LLAMA | {"head_dim": 16, "attention_bias": True, "mlp_bias": True},
+    "hyperclovax": LLAMA | GRANITE,
+    "hyperclovax, plain": LLAMA | {"use_post_norm": False, "attention_bias": True, "mlp_bias": True},
     "exaone4": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2},
     "exaone4, whole": LLAMA | {"sliding_window": None, "layer_types": ["full_attention"] * 2},
     "apertus": LLAMA,

@@ -339,11 +339,8 @@ LATENT_MOE = (
         "pretraining_tp": [1, 2],
     }
 )
-DENSE_LATENT = LLAMA | {
-    name: LATENT[name]
-    for name in LATENT
-    if name.endswith(("_head_dim", "_lora_rank")) or name == "num_key_value_heads"
-}
+LATENT_SIZES = ("_head_dim", "_lora_rank", "_attention_heads", "_key_value_heads")
+DENSE_LATENT = LLAMA | {name: LATENT[name] for name in LATENT if name.endswith(LATENT_SIZES)}
 DENSE_LATENT_FIELDS = {
     name: LATENT_MOE[name] for name in LATENT_MOE if name in SEED_LLAMA or name.endswith(LATENT_SIZES)
 } | {"pretraining_tp": [1, 2]}
@@ -515,6 +512,35 @@ FIELDS = {
         | {f"rope_{name}": [OUT, *PHI_ROPES] for name in ("parameters", "scaling")}
         | {"original_max_position_embeddings": [OUT, 4, 16], "partial_rotary_factor": [OUT, 0.5, 0.4, 1.0]},
         DECODER_HEADS[:-1],
+    ),
+    "exaone": (
+        LLAMA,
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS]},
+        [LM, LM, BASE],
+    ),
+    "cwm": (
+        LLAMA | {"head_dim": 8, "sliding_window": 3, "layer_types": ["full_attention", "sliding_attention"]},
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("attention_bias", "token_classification_bias")}
+        | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS], "head_dim": [6, 12]}
+        | {"num_key_value_heads": [1, 2], "bos_token_id": [OUT, 1], "pretraining_tp": [1, 2]}
+        | {"sliding_window": [OUT, 0, 3, 5], "layer_types": [*WINDOWS["layer_types"], ["full_attention"] * 2]},
+        [LM, LM, BASE],
+    ),
+    "iquestcoder": (
+        LLAMA | {"head_dim": 8},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS], "clip_qkv": [OUT, None, 0.5]}
+        | {"use_sliding_window": [OUT, None, False, True]},
+        [LM, LM, BASE],
+    ),
+    "hyperclovax": (
+        LLAMA,
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | GRANITE_FACTORS
+        | {"mlp_bias": [OUT, True, False], "hidden_act": [OUT, *ACTIVATIONS], "use_post_norm": [OUT, True, False]}
+        | {"attention_multiplier": [OUT, None, 0.3, 0.125]},
+        [LM, LM, BASE],
     ),
     "exaone4": (
         LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},

@@ -277,8 +277,10 @@ class Family(ABC):
 
     def stored_name(self, theirs: str, names: Collection[str]) -> str:
         """Return a tensor's name in a checkpoint with these names: without the prefix in those of the bare model."""
-        others = [theirs.replace(part, other) for part, other in self.renamed.items() if part in theirs]
-        known = [name for each in (theirs, *others) for name in (each, each.removeprefix(self.prefix))]
+        found = [theirs]
+        for part, other in self.renamed.items():
+            found += [name.replace(part, other) for name in found if part in name]
+        known = [name for each in found for name in (each, each.removeprefix(self.prefix))]
         return next((name for name in known if name in names), theirs.removeprefix(self.prefix))
 
     def computed(self, shape: Shape) -> Mapping[str, Tensor]:

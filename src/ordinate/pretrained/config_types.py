@@ -67,7 +67,7 @@ OPTIONAL: Mapping[str, Any] = {
     "id2label": dict[str, str] | None,
 }  # fmt: skip
 """Types of keys that have several."""
-UNSET: Mapping[str, Any] = dict.fromkeys(
+UNSET: Mapping[str, Any] = {"attention_multiplier": float | None} | dict.fromkeys(
     (
         "vocab_size",
         "mask_token_id",
