@@ -47,6 +47,9 @@ GROUPED |= {"first_k_dense_replace": 0}
 SOLAR = {name: size for name, size in (LLAMA | DEEPSEEK).items() if name != "intermediate_size"} | {"head_dim": 16}
 EXAONE_EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "sliding_window": 4}
 EXAONE_EXPERTS |= {"sliding_window_pattern": 2}
+HY_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "router_scaling_factor": 1.5}
+FULL_YARN = {"rope_type": "yarn", "factor": 4.0, **LONG}
+DEFAULT = {"rope_type": "default"}
 SWA = {"sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}
 LATENT = LLAMA | DEEPSEEK | {"num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "kv_lora_rank": 12}
 LATENT |= {"q_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 10}
@@ -223,6 +226,23 @@ CASES = {
     "olmo_hybrid, rope": LLAMA | DELTA | {"num_hidden_layers": 3, "layer_types": MIXED, "attention_bias": True},
     "glm4_moe": LLAMA | DEEPSEEK,
     "glm4_moe, groups": LLAMA | DEEPSEEK | GROUPED | {"use_qk_norm": True, "attention_bias": True, "head_dim": 16},
+    "sarvam_moe": LLAMA | DEEPSEEK | {"head_dim": 16},
+    "sarvam_moe, groups": LLAMA | DEEPSEEK | GROUPED | {"head_dim": 8, "use_qk_norm": False, "attention_bias": True},
+    "hy_v3": LLAMA | HY_EXPERTS | {"head_dim": 16},
+    "hy_v3, mixed": LLAMA
+    | HY_EXPERTS
+    | {"head_dim": 8, "attention_bias": True, "mlp_layer_types": ["sparse", "dense"], "num_shared_experts": 2},
+    "mellum": LLAMA | QWEN_EXPERTS | {"sliding_window": 4},
+    "mellum, types": LLAMA
+    | QWEN_EXPERTS
+    | SWA
+    | {"attention_bias": True, "mlp_layer_types": ["sparse", "dense"], "norm_topk_prob": False}
+    | {"rope_parameters": {"full_attention": FULL_YARN, "sliding_attention": {"rope_theta": 5e3, **DEFAULT}}},
+    "sarvam_mla": LATENT,
+    "sarvam_mla, groups": LATENT
+    | GROUPED
+    | {"q_lora_rank": None, "attention_bias": True, "rope_interleave": False, "head_dim": 40}
+    | {"rope_scaling": {"type": "deepseek_yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0, **LONG}},
     "deepseek_v3": LATENT,
     "deepseek_v3, groups": LATENT
     | GROUPED

@@ -315,6 +315,8 @@ DEEPSEEK_MOE = (
         "norm_topk_prob": [OUT, True, False],
     }
 )
+MLP_KINDS = [OUT, None, ["sparse", "sparse"], ["dense", "sparse"], ["sparse", "dense"], ["dense", "dense"]]
+NEAR_ROPE = {"rope_type": "default", "rope_theta": 300.0}
 NULL_NORMALISE = {"norm_topk_prob": [OUT, None, True, False]}
 LATENT = DEEPSEEK | {"num_key_value_heads": 2, "kv_lora_rank": 8, "q_lora_rank": 6, "topk_group": 1}
 LATENT |= {"qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 5}
@@ -736,6 +738,71 @@ FIELDS = {
         DEEPSEEK_MOE
         | CUT_ROPE
         | {"head_dim": [OUT, 6, 12], "use_qk_norm": [OUT, True, False], "num_mtp_layers": [OUT, 0, 2]},
+        [LM, LM, BASE],
+    ),
+    "sarvam_moe": (
+        DEEPSEEK | {"head_dim": 8},
+        DEEPSEEK_MOE
+        | CUT_ROPE
+        | {"rope_theta": [OUT, 100.0, 500.0], "head_dim": [6, 12], "use_qk_norm": [OUT, True, False]}
+        | {"num_mtp_layers": [OUT, 0, 2], "pad_token_id": [OUT, 0, 2, 12]},
+        [LM, LM, BASE],
+    ),
+    "hy_v3": (
+        {name: size for name, size in DEEPSEEK.items() if name in LLAMA or name.endswith(("_per_tok", "te_size"))}
+        | {"num_experts": 6, "num_shared_experts": 1, "head_dim": 8},
+        {
+            name: DEEPSEEK_MOE[name]
+            for name in DEEPSEEK_MOE
+            if name in SEED_LLAMA or name in ROUTED or name.startswith(("moe_", "num_experts_"))
+        }
+        | {"num_experts": [4, 12], "num_shared_experts": [OUT, 1, 2, 3], "num_key_value_heads": [1, 2]}
+        | {"head_dim": [6, 12], "router_scaling_factor": [OUT, 1, 0.5, 2.5], "mlp_bias": [OUT, False, False, True]}
+        | {"enable_moe_fp32_combine": [OUT, True, False], "mlp_layer_types": MLP_KINDS},
+        [LM, LM, BASE],
+    ),
+    "mellum": (
+        LLAMA
+        | {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+        | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},
+        SEED_LLAMA
+        | ROUTED
+        | {name: PATTERN[name] for name in ("sliding_window", "layer_types")}
+        | {
+            **{name: QWEN_MOE[name] for name in QWEN_MOE if not name.endswith(("_layers", "_step", "num_experts"))},
+            "num_experts": [3, 5],
+            "num_local_experts": [OUT, 3],
+            "num_key_value_heads": [1, 2],
+            "head_dim": [6, 12],
+            "mlp_layer_types": MLP_KINDS,
+            "num_mtp_layers": [OUT, None, 0, 1],
+            "mtp_layer_types": [OUT, None],
+            "mtp_mlp_layer_types": [OUT, None],
+            "rope_parameters": [
+                *(OUT, None),
+                *(
+                    {"full_attention": {"rope_theta": 90.0, **(rope or {})}, "sliding_attention": NEAR_ROPE}
+                    for rope in ropes(4)
+                ),
+                *(
+                    {"full_attention": NEAR_ROPE, "sliding_attention": {"rope_theta": 90.0, **rope}}
+                    for rope in ropes(4)[4:]
+                ),
+            ],
+        },
+        [LM, LM, BASE],
+    ),
+    "sarvam_mla": (
+        LATENT,
+        LATENT_MOE
+        | {"head_dim": [OUT, 8, 40], "rope_interleave": [OUT, None, True, False], "num_mtp_layers": [OUT, 0, 2]}
+        | {"num_key_value_heads": [OUT, None, 2, 3], "q_lora_rank": [OUT, None, 4, 10], **NULL_NORMALISE}
+        | {
+            "rope_scaling": [
+                *(OUT, *LATENT_ROPES, {"type": "deepseek_yarn", "mscale": 1.0, "mscale_all_dim": 1.0, **LONG}),
+                {"rope_type": "deepseek_yarn", "type": "yarn", "rope_theta": 300.0, **LONG},
+            ]
+        },
         [LM, LM, BASE],
     ),
     "deepseek_v3": (

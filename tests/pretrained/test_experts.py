@@ -22,7 +22,7 @@ theirs = FAMILIES["theirs"]
 # with a tensor for each expert, and with one for all
 EACH = ("mixtral", "qwen3_moe, dense layers", "olmoe", "qwen2_moe, windows", "glm4_moe, groups", "dots1, groups")
 LATENT = ("deepseek_v3, groups", "deepseek_v2, groups", "glm4_moe_lite, mixed")
-EACH += LATENT
+EACH += (*LATENT, "sarvam_moe, groups", "hy_v3, mixed", "mellum, types", "sarvam_mla, groups")
 NAMES = (*EACH, "gpt_oss", "granitemoe", "granitemoeshared")
 TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 GATE = "model.layers.1.block_sparse_moe.experts.2.w3.weight"

@@ -1,5 +1,6 @@
 """Base class of decoders with experts like those of DeepSeek-V3."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,18 +16,23 @@ INNER = "moe_intermediate_size"
 """The key of the hidden width of an expert."""
 FIRST, GROUPS, CHOSEN_GROUPS = "first_k_dense_replace", "n_group", "topk_group"
 """The keys of the number of first layers without experts, of groups, and of those of each token."""
+PREDICTORS = "num_nextn_predict_layers"
+"""The key of the number of layers behind those of the model, for tokens after the next one."""
 SCORE_NAMES: Mapping[Scores, str] = {"softmax": "a softmax", "sigmoid": "sigmoids"}
 
 
 class DeepseekMoeLike(MoeLike):
     """Decoders with experts in all but the first layers, chosen as in DeepSeek-V3, and a shared network beside them.
 
-    Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts.
+    Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts. Layers
+    that predict tokens after the next one are not read, as in transformers.
 
-    May: `shared_key`, `choice_bias_name`, `scores_of_experts` and `choice`; in a pair, to read and to write,
-    `dense_layers` and `dense_config`; what `MoeLike` may.
+    May: `predictor`, `shared_key`, `scale_key`, `choice_bias_name`, `scores_of_experts` and `choice`; in a pair, to
+    read and to write, `dense_layers` and `dense_config`; what `MoeLike` may.
     """
 
+    predictor: ClassVar[int | None] = None
+    """Index of the layer for tokens after the next one in published models; None: they have none."""
     choice_bias_name: ClassVar[str] = "gate.e_score_correction_bias"
     """Name in checkpoints of what is added to the scores for the choice."""
     scores_of_experts: ClassVar[Scores] = "sigmoid"
@@ -34,6 +40,8 @@ class DeepseekMoeLike(MoeLike):
     count_key = PUBLISHED_COUNT
     shared_key: ClassVar[str] = SHARED
     """The key of the widths of an expert that the shared network has."""
+    scale_key: ClassVar[str] = "routed_scaling_factor"
+    """The key of the factor of the weights of experts."""
     aliases: ClassVar[Mapping[str, str]] = {COUNT: PUBLISHED_COUNT}
     expert_sizes = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER, SHARED})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
@@ -48,7 +56,7 @@ class DeepseekMoeLike(MoeLike):
             chosen=config[CHOSEN],
             dense_layers=dense,
             dense_hidden=config["intermediate_size"] if dense else None,
-            scale=float(config["routed_scaling_factor"]),
+            scale=float(config[self.scale_key]),
             shared_hidden=config[self.shared_key] * config[INNER],
             **self.choice(config),
         )
@@ -84,7 +92,7 @@ class DeepseekMoeLike(MoeLike):
             **self.dense_config(shape, options.dense_layers),
             GROUPS: options.groups,
             CHOSEN_GROUPS: options.chosen_groups,
-            "routed_scaling_factor": options.scale,
+            self.scale_key: options.scale,
             self.shared_key: max(1, (options.shared_hidden or 0) // hidden),
         }
 
@@ -93,6 +101,14 @@ class DeepseekMoeLike(MoeLike):
         bias = TensorRule(f"{here}.choice_bias", (there,))
         biased = shape.experts is not None and shape.experts.choice_bias
         return [*super().expert_rules(shape, layer), *([bias] if biased else [])]
+
+    def ignores(self, name: str, shape: Shape) -> bool:
+        """Whether a tensor of a checkpoint without a place here is ignored: one of the layers behind the last."""
+        found = re.match(rf"(?:{re.escape(self.prefix)})?layers\.(\d+)\.", name)
+        layer = -1 if found is None else int(found[1])
+        more = self.settings[PREDICTORS] if PREDICTORS in self.defaults else 0
+        behind = shape.layers <= layer < shape.layers + more
+        return super().ignores(name, shape) or behind or shape.layers <= layer == self.predictor
 
     def expert_count(self, config: Mapping[str, Any]) -> int:
         """Return the number of experts; raise a ValueError unless the groups of a token have as many as it has."""

@@ -35,6 +35,10 @@ class LatentLike(LlamaLike):
     May: `partial_rates`, `half_layout` and `head_dim_counts`; what `LlamaLike` may.
     """
 
+    usual: ClassVar[Mapping[str, Any]] = {
+        name: value for name, value in LlamaLike.usual.items() if name != "head_dim"
+    }
+    """Default values that families share in which `head_dim` has no effect."""
     partial_rates: ClassVar[bool] = False
     """Whether frequencies that are not scaled follow `partial_rotary_factor`, too."""
     half_layout: ClassVar[bool] = False

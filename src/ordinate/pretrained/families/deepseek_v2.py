@@ -17,7 +17,6 @@ from ordinate.pretrained.deepseek_moe_like import (
 )
 from ordinate.pretrained.latent_like import CONTENT, QUERY_RANK, RANK, ROTATED, VALUE
 from ordinate.pretrained.latent_moe_like import LatentMoeLike
-from ordinate.pretrained.llama_like import LlamaLike
 
 METHOD = "topk_method"
 """The key of the choice of experts."""
@@ -39,7 +38,7 @@ class DeepseekV2(LatentMoeLike):
     aliases: ClassVar[Mapping[str, str]] = {"num_experts": PUBLISHED_COUNT}
     null_is_false = frozenset({"norm_topk_prob"})
     defaults: ClassVar[Mapping[str, Any]] = {
-        **LlamaLike.usual,
+        **LatentMoeLike.usual,
         "vocab_size": 102_400,
         "intermediate_size": 11_008,
         "num_key_value_heads": None,

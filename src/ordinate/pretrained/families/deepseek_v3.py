@@ -9,12 +9,13 @@ from ordinate.pretrained.deepseek_moe_like import (
     FIRST,
     GROUPS,
     INNER,
+    PREDICTORS,
     PUBLISHED_COUNT,
     SHARED,
     DeepseekMoeLike,
 )
 from ordinate.pretrained.latent_like import CONTENT, LAYOUT, QUERY_RANK, RANK, ROTATED, VALUE
-from ordinate.pretrained.latent_moe_like import PREDICTORS, LatentMoeLike
+from ordinate.pretrained.latent_moe_like import LatentMoeLike
 from ordinate.pretrained.llama_like import LlamaLike
 
 

@@ -1,11 +1,10 @@
 """EXAONE 3 and 3.5."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained._family import TensorRule, renamed_rules
 from ordinate.pretrained.llama_like import LlamaLike
 
 PUBLISHED: Mapping[str, str] = {
@@ -55,11 +54,4 @@ class Exaone(LlamaLike):
     optional_biases = ("attention_bias", "mlp_bias")
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        return [replace(rule, theirs=tuple(map(_published, rule.theirs))) for rule in super().rules(shape)]
-
-
-def _published(name: str) -> str:
-    """Return the name of a tensor in published files."""
-    for here, there in PUBLISHED.items():
-        name = name.replace(here, there)
-    return name
+        return renamed_rules(super().rules(shape), PUBLISHED)

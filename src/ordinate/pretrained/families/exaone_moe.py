@@ -3,15 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
 from ordinate.pretrained.deepseek_moe_like import CHOSEN, CHOSEN_GROUPS, FIRST, GROUPS, INNER, DeepseekMoeLike
 from ordinate.pretrained.exaone_like import ExaoneLike
+from ordinate.pretrained.mlp_layer_types import KINDS, layer_kinds, layers_without_experts
 
 COUNT, SHARED = "num_experts", "num_shared_experts"
 """The keys of the number of experts, and of the widths of an expert that the shared network has."""
-KINDS, SPARSE, DENSE = "mlp_layer_types", "sparse", "dense"
-"""The key of the kind of each layer's feed-forward, and its values with experts and without."""
 BIAS = "e_score_correction_bias"
 
 
@@ -51,15 +49,10 @@ class ExaoneMoe(ExaoneLike, DeepseekMoeLike):
     }
 
     def dense_layers(self, config: Mapping[str, Any]) -> tuple[int, ...]:
-        kinds, layers = config[KINDS], config["num_hidden_layers"]
-        if kinds is None:
-            return super().dense_layers(config)
-        must, came = f"{KINDS} must have a kind for each of {layers} layers", f"got {shown(kinds)}"
-        need(len(kinds) == layers, must, came, "load another checkpoint")
-        return tuple(layer for layer, kind in enumerate(kinds) if kind != SPARSE)
+        return layers_without_experts(config, config[FIRST], exact=True)
 
     def dense_config(self, shape: Shape, layers: Sequence[int]) -> dict[str, Any]:
-        return {KINDS: [DENSE if layer in layers else SPARSE for layer in range(shape.layers)]}
+        return layer_kinds(shape, layers)
 
     def ignores(self, name: str, shape: Shape) -> bool:
         """Whether a tensor of a checkpoint without a place here is ignored: one for tokens after the next one."""

@@ -3,23 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
 from ordinate.pretrained.deepseek_moe_like import (
     CHOSEN,
     CHOSEN_GROUPS,
     GROUPS,
     INNER,
+    PREDICTORS,
     PUBLISHED_COUNT,
     SHARED,
     DeepseekMoeLike,
 )
 from ordinate.pretrained.latent_like import CONTENT, LAYOUT, QUERY_RANK, RANK, ROTATED, VALUE
-from ordinate.pretrained.latent_moe_like import PREDICTORS, LatentMoeLike
-from ordinate.pretrained.llama_like import LlamaLike
-
-KINDS, SPARSE, DENSE = "mlp_layer_types", "sparse", "dense"
-"""The key of the kind of each layer's feed-forward, and its values with experts and without."""
+from ordinate.pretrained.latent_moe_like import LatentMoeLike
+from ordinate.pretrained.mlp_layer_types import KINDS, layer_kinds, layers_without_experts
 
 
 class Glm4MoeLite(LatentMoeLike):
@@ -37,7 +34,7 @@ class Glm4MoeLite(LatentMoeLike):
     partial_rates = True
     aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, "head_dim": ROTATED}
     defaults: ClassVar[Mapping[str, Any]] = {
-        **{name: value for name, value in LlamaLike.usual.items() if name != "head_dim"},
+        **LatentMoeLike.usual,
         "vocab_size": 154_880,
         "hidden_size": 2048,
         "intermediate_size": 10_240,
@@ -66,11 +63,7 @@ class Glm4MoeLite(LatentMoeLike):
     }
 
     def dense_layers(self, config: Mapping[str, Any]) -> tuple[int, ...]:
-        layers = config["num_hidden_layers"]
-        kinds = [DENSE] + [SPARSE] * (layers - 1) if config[KINDS] is None else config[KINDS]
-        must, came = f"{KINDS} must have a kind for each of {layers} layers", f"got {shown(kinds)}"
-        need(len(kinds) >= layers, must, came, "load another checkpoint")
-        return tuple(layer for layer, kind in enumerate(kinds[:layers]) if kind != SPARSE)
+        return layers_without_experts(config, 1)
 
     def dense_config(self, shape: Shape, layers: Sequence[int]) -> dict[str, Any]:
-        return {KINDS: [DENSE if layer in layers else SPARSE for layer in range(shape.layers)]}
+        return layer_kinds(shape, layers)

@@ -8,7 +8,6 @@ from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained.granite_like import shortest_near
 from ordinate.pretrained.latent_like import CONTENT, QUERY_RANK, RANK, ROTATED, VALUE, LatentLike
-from ordinate.pretrained.llama_like import LlamaLike
 
 EMBEDDING, DEPTH, BASE = "scale_emb", "scale_depth", "dim_model_base"
 """The keys of the factor of embeddings, that of branches times the root of their layers, and the width of muP."""
@@ -27,7 +26,7 @@ class Minicpm3(LatentLike):
     heads = ("classes",)
     half_layout = True
     defaults: ClassVar[Mapping[str, Any]] = {
-        **LlamaLike.usual,
+        **LatentLike.usual,
         "vocab_size": 73_448,
         "hidden_size": 2560,
         "intermediate_size": 6400,

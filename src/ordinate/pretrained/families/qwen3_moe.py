@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
 from ordinate.pretrained.moe_like import CHOSEN, COUNT
-from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT, QwenMoeLike
+from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT, QwenMoeLike, one_count
 from ordinate.pretrained.sliding_windows import one_window, one_window_config
 
 
@@ -33,9 +33,7 @@ class Qwen3Moe(QwenMoeLike):
     qk_norm = True
 
     def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
-        # the other one of the two names precedes in transformers
-        kept = {name: value for name, value in given.items() if name != PUBLISHED_COUNT or COUNT not in given}
-        return super().read_config(kept, names)
+        return super().read_config(one_count(given), names)
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return one_window(config) if config["use_sliding_window"] else (None,)
