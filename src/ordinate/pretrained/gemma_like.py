@@ -72,6 +72,7 @@ class PeriGemma(GemmaLike):
     }
     """Default values that Gemma 2 and 3 share."""
     score_options = ("scale",)
+    heads_divide_width = True
 
     def scores(self, config: Mapping[str, Any], head_width: int) -> dict[str, float | None]:
         return {"scale": unusual_scale(config["query_pre_attn_scalar"] ** -0.5, head_width)}

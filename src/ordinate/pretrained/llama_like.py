@@ -56,9 +56,9 @@ class LlamaLike(DecoderLike):
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`, `inner_bias_key`,
         `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_kind`, `qk_norm_after`, `qk_norm_across`, `norm`,
         `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `stacked`, `output_gate`, `gated`,
-        `fused_gates`, `activation_key`, `gates`, `score_options`, `attention_rules`, `feedforward_rules`,
-        `norm_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows` and `window_config`,
-        `scores` and `score_config`, `scales` and `scale_config`.
+        `fused_gates`, `activation_key`, `gates`, `score_options`, `heads_divide_width`, `attention_rules`,
+        `feedforward_rules`, `norm_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows`
+        and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
     """
 
     prefix = "model."
@@ -131,6 +131,8 @@ class LlamaLike(DecoderLike):
     """The feed-forward of each name of an activation function."""
     score_options: ClassVar[tuple[str, ...]] = ()
     """The options of the mixer for scores that the family can have: `scale`, `softcap`."""
+    heads_divide_width: ClassVar[bool] = False
+    """Whether transformers reads only models whose width is a multiple of their heads, whatever width these have."""
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
@@ -160,15 +162,7 @@ class LlamaLike(DecoderLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         width = shape.bindable_sizes["head_width"]
-        norms = shape.norm, shape.norm_position, shape.zero_centred_norm
-        own = self.norm, self.norm_position, self.zero_centred
-        need(
-            (shape.feedforward in GATED) is self.gated and norms == own,
-            f"a {self.model_type} requires {FEEDFORWARDS[self.gated]} feedforward, {self.norm} norms, norm_position "
-            f"{self.norm_position} and zero_centred_norm={self.zero_centred}",
-            f"got {shape.feedforward}, {', '.join(map(str, norms))}",
-            "choose another family, or use save_pretrained",
-        )
+        self._check_sizes(shape)
         scores, mixers = self._given_scores(shape), self._mixers(shape)
         need(
             shape.mixer_spec in mixers,
@@ -284,6 +278,22 @@ class LlamaLike(DecoderLike):
             *linear_rules(f"{here}.narrow", f"{there}.down_proj", bias=biased),
             *(TensorRule(f"{here}.activation.{name}", (f"{there}.act_fn.{name}",)) for name in learned),
         ]
+
+    def _check_sizes(self, shape: Shape) -> None:
+        """Raise a ValueError unless the family has the sizes, the feed-forward and the norms of a shape."""
+        must = f"width must be a multiple of heads in a {self.model_type}, or transformers does not read it"
+        came = f"got {shape.width} and {shape.heads}"
+        divides = not self.heads_divide_width or shape.width % shape.heads == 0
+        need(divides, must, came, "choose such sizes, or use save_pretrained")
+        norms = shape.norm, shape.norm_position, shape.zero_centred_norm
+        own = self.norm, self.norm_position, self.zero_centred
+        need(
+            (shape.feedforward in GATED) is self.gated and norms == own,
+            f"a {self.model_type} requires {FEEDFORWARDS[self.gated]} feedforward, {self.norm} norms, norm_position "
+            f"{self.norm_position} and zero_centred_norm={self.zero_centred}",
+            f"got {shape.feedforward}, {', '.join(map(str, norms))}",
+            "choose another family, or use save_pretrained",
+        )
 
     def _given_scores(self, shape: Shape) -> dict[str, float | None]:
         """Return the options of the scores that the mixer of a shape has, those that the family can have."""

@@ -32,4 +32,5 @@ class Arcee(LlamaLike):
         "attention_bias": False,
         "mlp_bias": False,
     }
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")

@@ -47,6 +47,7 @@ class Cwm(LlamaLike):
         "layer_types": None,
         "mlp_bias": False,
     }
+    heads_divide_width = True
     optional_biases = ("mlp_bias",)
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

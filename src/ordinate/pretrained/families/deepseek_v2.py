@@ -63,6 +63,7 @@ class DeepseekV2(LatentMoeLike):
     scores_of_experts = "softmax"
     expert_sizes = frozenset({*LatentMoeLike.expert_sizes, "num_experts"})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")
 
     def shape(self, config: Mapping[str, Any]) -> Shape:

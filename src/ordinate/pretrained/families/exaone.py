@@ -51,6 +51,7 @@ class Exaone(LlamaLike):
         "attention_bias": False,
         "mlp_bias": False,
     }
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:

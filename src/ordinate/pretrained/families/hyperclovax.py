@@ -29,6 +29,7 @@ class Hyperclovax(GraniteLike):
         "mlp_bias": False,
         POST: True,
     }
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")
 
     def shape(self, config: Mapping[str, Any]) -> Shape:

@@ -33,6 +33,7 @@ class Internlm3(LlamaLike):
         "attention_bias": False,
         "mlp_bias": False,
     }
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")
 
     def shape(self, config: Mapping[str, Any]) -> Shape:

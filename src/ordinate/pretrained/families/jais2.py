@@ -36,4 +36,5 @@ class Jais2(LlamaLike):
         "attention_bias": True,
         "mlp_bias": True,
     }
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")

@@ -25,4 +25,5 @@ class Llama(LlamaLike):
         "attention_bias": False,
         "mlp_bias": False,
     }
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")

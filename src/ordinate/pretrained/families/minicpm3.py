@@ -47,6 +47,7 @@ class Minicpm3(LatentLike):
         DEPTH: 1.4,
         BASE: 256,
     }
+    heads_divide_width = True
     optional_biases = ("attention_bias", "mlp_bias")
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
