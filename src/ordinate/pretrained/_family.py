@@ -309,17 +309,6 @@ def linear_rules(ours: str, *theirs: str, kind: type[TensorRule] = TensorRule, b
     return [weight, rows(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs))] if bias else [weight]
 
 
-def renamed_rules(rules: Sequence[TensorRule], parts: Mapping[str, str]) -> list[TensorRule]:
-    """Return tensor mappings with other parts of the names in checkpoints, each replaced in turn."""
-
-    def renamed(name: str) -> str:
-        for part, other in parts.items():
-            name = name.replace(part, other)
-        return name
-
-    return [replace(rule, theirs=tuple(map(renamed, rule.theirs))) for rule in rules]
-
-
 def need_settings(family: Family, config: Mapping[str, Any], **settings: Any) -> None:
     """Raise a ValueError unless these settings, where config.json has them, have the only supported value."""
     for name, wanted in settings.items():

@@ -246,12 +246,15 @@ def _auto_class(config: Any, architectures: list[str]) -> Any:
         # of a T5 the encoder alone, where AutoModel is both sides
         transformers.AutoModelForTextEncoding,
     )
+    known: list[tuple[Any, list[str]]] = []
     for head in heads:
         kinds = head._model_mapping.get(type(config), ())
-        names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
-        if set(names) & set(architectures):
-            return head
-    return transformers.AutoModel
+        known.append((head, [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]))
+    # the class of a checkpoint's own code may have another name, with the same head (ExaoneForCausalLM)
+    ends = {end for name in architectures if (end := name.partition("For")[2])}
+    named = [head for head, names in known if set(names) & set(architectures)]
+    named += [head for head, names in known if ends & {name.partition("For")[2] for name in names}]
+    return named[0] if named else transformers.AutoModel
 
 
 def _explicit(implementation: str | None) -> str | None:

@@ -54,6 +54,20 @@ def test_a_language_model_that_may_be_given_images_is_read_with_its_head(tmp_pat
     assert attach(model.model.vision_tower).info.kind == "vision"
 
 
+@pytest.mark.parametrize(
+    ("named", "head"),
+    [("ExaoneForCausalLM", True), ("LlamaForCausalLM", True), ("LlamaModel", False), ("For", False)],
+)
+def test_a_class_of_other_code_is_read_with_the_head_of_its_name(named, head, tmp_path):
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.ExaoneConfig(**sizes, num_key_value_heads=2, vocab_size=60)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(said | {"architectures": [named]}))
+    seen = attach(tmp_path).forward(Inputs(torch.arange(6)[None]))
+    assert (seen.logits is not None) is head
+
+
 @pytest.mark.parametrize("family", ["T5", "MT5", "UMT5"])
 def test_the_encoder_of_a_t5_alone_is_an_encoder(family, tmp_path):
     sizes = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48, "vocab_size": 60}

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import TensorRule, renamed_rules
+from ordinate.pretrained._family import TensorRule
 from ordinate.pretrained.llama_like import LlamaLike
+from ordinate.pretrained.published_names import renamed_rules
 
 PUBLISHED: Mapping[str, str] = {
     "model.embed_tokens.": "transformer.wte.",

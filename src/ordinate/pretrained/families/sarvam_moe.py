@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import TensorRule, linear_rules, renamed_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.deepseek_moe_like import CHOSEN, INNER, PREDICTORS, PUBLISHED_COUNT, SHARED
 from ordinate.pretrained.glm_moe_like import GlmMoeLike
+from ordinate.pretrained.published_names import renamed_rules
 
 PUBLISHED: Mapping[str, str] = {
     "model.embed_tokens.": "model.word_embeddings.",
