@@ -1,4 +1,4 @@
-"""Hunyuan 3."""
+"""Hy3."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,9 +14,9 @@ COUNT, SHARED, NORMALISED = "num_experts", "num_shared_experts", "norm_topk_prob
 
 
 class HyV3(DeepseekMoeLike):
-    """Hunyuan 3: Llama with QK-norm, and experts as in DeepSeek-V3 in all layers but the first, or in those named.
+    """Hy3: Llama with QK-norm, and experts as in DeepSeek-V3 in all layers but the first, or in those named.
 
-    Source: the model `HYV3ForCausalLM` of transformers, version 5, of the Hunyuan team of Tencent.
+    Source: the model `HYV3ForCausalLM` of transformers, version 5, of the HunYuan team of Tencent.
     """
 
     model_type = "hy_v3"

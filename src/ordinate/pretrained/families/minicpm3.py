@@ -10,13 +10,15 @@ from ordinate.pretrained.granite_like import shortest_near
 from ordinate.pretrained.latent_like import CONTENT, QUERY_RANK, RANK, ROTATED, VALUE, LatentLike
 
 EMBEDDING, DEPTH, BASE = "scale_emb", "scale_depth", "dim_model_base"
-"""The keys of the factor of embeddings, that of branches times the root of their layers, and the width of muP."""
+"""The keys of the factor of embeddings, of that of branches times the root of the number of layers, and of that of
+logits times the width."""
 
 
 class Minicpm3(LatentLike):
     """MiniCPM 3: latent attention, and factors of the embeddings, the output of each branch and the logits.
 
-    Source: Hu et al. 2024, MiniCPM, https://arxiv.org/abs/2404.06395.
+    Source: the factors are those of Hu et al. 2024, MiniCPM, https://arxiv.org/abs/2404.06395; the model is
+        `MiniCPM3ForCausalLM` of transformers, version 5, of OpenBMB.
     """
 
     model_type = "minicpm3"
