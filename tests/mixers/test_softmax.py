@@ -119,6 +119,8 @@ def test_qk_norm_after_needs_a_norm_and_the_channels_of_a_head():
 
 
 def test_encoded_values_are_rotated_as_keys_are():
+    with pytest.raises(ValueError, match="encode_values needs values as wide as keys; got value_width=3; leave"):
+        Softmax(width=16, heads=2, encode_values=True, variant=AttentionOptions(value_width=3))
     mixer = Softmax(width=16, heads=2, kv_heads=1, encode_values=True).double()
     x, scheme = torch.randn(2, 5, 16, dtype=torch.float64), Rope(head_width=8, layout="interleaved")
     at = scheme.at(Geometry.causal(5))

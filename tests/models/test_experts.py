@@ -38,6 +38,12 @@ FORMS = {
         False,
     ),
     "Phi-3.5-MoE": ("swiglu", ExpertOptions(5, scores="sparsemixer", normalise=False, jitter=0.3, scale=0.5), False),
+    "Laguna": (
+        "swiglu",
+        ExpertOptions(5, scores="sigmoid", choice_bias=True, logit_softcap=0.4, scale=1.5, shared_hidden=7),
+        False,
+    ),
+    "Command A+": ("swiglu", ExpertOptions(5, shared_hidden=7, combined="average"), False),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
 }
 
@@ -102,6 +108,8 @@ def looped(name, experts, x):
     options, rows = FORMS[name][1], []
     for token in x.flatten(0, -2):
         logits = layer(experts.router, token)
+        cap = options.logit_softcap
+        logits = logits if cap is None else cap * torch.tanh(logits / cap)
         scores = torch.softmax(logits, 0) if options.scores == "softmax" else 1 / (1 + torch.exp(-logits))
         bias = experts.choice_bias if options.choice_bias else torch.zeros(options.count)
         chosen = ranked(options, (scores + bias).tolist())
@@ -114,6 +122,7 @@ def looped(name, experts, x):
         if options.shared_hidden is not None:
             y = layer(experts.shared.narrow, hidden(name, layer(experts.shared.widen, token)))
             row = row + (torch.sigmoid(layer(experts.shared_gate, token)) if options.shared_gate else 1) * y
+            row = row / 2 if options.combined == "average" else row
         rows.append(row)
     return torch.stack(rows).view_as(x)
 
@@ -293,6 +302,8 @@ def test_sigmoids_are_those_of_logits_in_32_bits():
             {"count": 4, "shared_gate": True},
             "shared_gate has an effect with shared_hidden only; got shared_gate=True",
         ),
+        ({"count": 4, "logit_softcap": 0.0}, "logit_softcap must be above zero"),
+        ({"count": 4, "combined": "average"}, "combined has an effect with shared_hidden only; got 'average'; leave"),
         ({"count": 4, "scores": "sparsemixer"}, "needs chosen=2, normalise=False, .*; got chosen=2, normalise=True,"),
         (
             {"count": 4, "scores": "sparsemixer", "normalise": False, "chosen": 3},

@@ -1,5 +1,7 @@
 """Models with linear attention in some layers and softmax attention in the others."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -110,3 +112,13 @@ def test_norm_positions_that_are_all_the_same_are_one():
 def test_norm_positions_that_do_not_fit_are_refused(choices, match, untyped):
     with pytest.raises(ValueError, match=match):
         Shape(29, layers=4, **choices)
+
+
+def test_defaults_leave_key_heads_out_where_a_mixer_has_heads_of_its_own():
+    shape = Shape(vocabulary=11, width=16, layers=2, heads=2, head_width=4, mixer="softmax,softmax:heads=3")
+    model, full = Decoder(shape), shape.with_defaults()
+    assert full.kv_heads is None
+    # a mutant: the key heads of the model, of which the second layer has three
+    sizes = [Decoder(each).blocks[1].mixer.project.weight.shape for each in (full, replace(full, kv_heads=1))]
+    assert sizes[0] == model.blocks[1].mixer.project.weight.shape != sizes[1]
+    assert Shape(vocabulary=11, heads=2).with_defaults().kv_heads == 2

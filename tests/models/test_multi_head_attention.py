@@ -29,6 +29,10 @@ VARIANTS = {
     "clip": AttentionOptions(bias=True, clip_qkv=0.4),
     "clip before norms": AttentionOptions(qk_norm=True, qk_norm_across=True, clip_qkv=0.4),
     "gate": AttentionOptions(output_gate=True, bias=True),
+    "gate without a bias": AttentionOptions(output_gate=True, bias=True, gate_bias=False),
+    "narrow values": AttentionOptions(value_width=5, value_scale=0.7, clip_qkv=0.4),
+    "wide gated values": AttentionOptions(value_width=9, output_gate=True, bias=True),
+    "softplus gates": AttentionOptions(output_gate=True, gate_kind="softplus", gate_per_head=True, value_width=5),
     "narrow gate": AttentionOptions(output_gate=True, qk_norm=True, head_width=6),
     "clip after norms": AttentionOptions(qk_norm=True, qk_norm_across=True, clip_qkv=0.4, clip_after_norm=True),
 }
@@ -72,7 +76,7 @@ def normed(y, norm):
 
 
 def clipped(y, limit):
-    return y.sign() * y.abs().minimum(torch.tensor(limit))
+    return y.sign() * y.abs().minimum(torch.tensor(limit, dtype=y.dtype))
 
 
 def looped(module, name, x, context, where):
@@ -89,7 +93,8 @@ def looped(module, name, x, context, where):
         projected = [*map(normed, projected, norms), projected[2]]
     if variant.clip_after_norm:
         projected = [clipped(y, variant.clip_qkv) for y in projected]
-    q, k, v = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected)
+    q, k = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected[:2])
+    v = projected[2].unflatten(-1, (-1, variant.value_width or d)).transpose(1, 2) * variant.value_scale
     if not isinstance(module.q_norm, AcrossHeadsNorm):
         q, k = normed(q, module.q_norm), normed(k, module.k_norm)
     q, k = marks.encode_query(q, where.q_pos), marks.encode_key(k, where.k_pos)
@@ -107,7 +112,9 @@ def looped(module, name, x, context, where):
     y = torch.stack(out, 1).unflatten(1, (4, -1)).transpose(1, 2).flatten(2)
     gate = module.output_gate
     if variant.output_gate:
-        y = y / (1 + (-(x @ gate.weight.T + (0.0 if gate.bias is None else gate.bias))).exp())
+        given = x @ gate.weight.T + (0.0 if gate.bias is None else gate.bias)
+        factor = (1 + given.exp()).log() if variant.gate_kind == "softplus" else 1 / (1 + (-given).exp())
+        y = y * (factor.repeat_interleave(5, -1) if variant.gate_per_head else factor)
     return module.out(y)
 
 
@@ -257,6 +264,17 @@ def test_half_precision_follows_autocast():
         (
             lambda: AttentionOptions(clip_after_norm=True, qk_norm=True, clip_qkv=1.0),
             "clip_after_norm has an effect only with clip_qkv and qk_norm_across; got clip_qkv=1.0, qk_norm_across=F",
+        ),
+        (
+            lambda: AttentionOptions(gate_bias=True),
+            "gate_bias has an effect only with output_gate; got output_gate=F",
+        ),
+        (lambda: AttentionOptions(gate_per_head=True), "gate_per_head has an effect only with output_gate; got"),
+        (lambda: AttentionOptions(gate_kind="softplus"), "gate_kind has an effect only with output_gate; got"),
+        (lambda: AttentionOptions(value_width=0), "value_width must be above zero"),
+        (
+            lambda: AttentionOptions(value_scale=float("nan")),
+            "value_scale must be a finite number; got nan; leave it",
         ),
         (lambda: AttentionOptions(qk_norm_across=True), "qk_norm_across has an effect only with qk_norm; got"),
         (lambda: AttentionOptions(qk_norm_kind="layer"), "qk_norm_kind has an effect only with qk_norm; got"),

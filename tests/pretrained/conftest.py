@@ -92,9 +92,9 @@ def made(tmp_path):
             # sinusoids are fixed
             if parameter.requires_grad:
                 parameter.data.add_(0.2 * torch.randn_like(parameter))
-        for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
-                buffer.normal_(std=0.2)
+        for name, buffer in (*model.named_buffers(), *model.named_parameters()):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
+                buffer.data.normal_(std=0.2)
         model.save_pretrained(tmp_path)
         said = json.loads((tmp_path / "config.json").read_text())
         (tmp_path / "config.json").write_text(json.dumps(said | (config or {})))

@@ -50,6 +50,8 @@ EXAONE_EXPERTS |= {"sliding_window_pattern": 2}
 HY_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "router_scaling_factor": 1.5}
 FULL_YARN = {"rope_type": "yarn", "factor": 4.0, **LONG}
 DEFAULT = {"rope_type": "default"}
+TRINITY = {name: size for name, size in EXAONE_EXPERTS.items() if name != "sliding_window_pattern"}
+TRINITY |= {"head_dim": 8, "global_attn_every_n_layers": 2, "num_dense_layers": 1, "route_scale": 1.5}
 SWA = {"sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}
 LATENT = LLAMA | DEEPSEEK | {"num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "kv_lora_rank": 12}
 LATENT |= {"q_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 10}
@@ -66,6 +68,13 @@ DBRX = {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
 DBRX |= {"ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2}}
 XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 64}
 BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+MIMO = {"head_dim": 8, "v_head_dim": 6, "sliding_window": 4, "num_key_value_heads": 1, "n_routed_experts": 5}
+MIMO |= {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+COMMAND = {"sliding_window": 4, "sliding_window_pattern": 2, "logit_scale": 0.25, "head_dim": 8, "num_experts": 5}
+LAGUNA = QWEN_EXPERTS | {"head_dim": 8, "shared_expert_intermediate_size": 40, "sliding_window": 4}
+LAGUNA |= {"layer_types": ["full_attention", "sliding_attention"]}
+# ends of the names of what is added to the scores of experts for the choice
+CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
 # the name of a case: its model_type, and what makes it another one of the family
 CASES = {
     "llama": LLAMA,
@@ -154,6 +163,11 @@ CASES = {
     "minimax_m2": LLAMA | {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8},
     "ernie4_5_moe": LLAMA | ERNIE_EXPERTS,
     "ernie4_5_moe, all": LLAMA | ERNIE_EXPERTS | {"moe_layer_start_index": 0, "moe_num_shared_experts": 0},
+    "cohere2_moe": LLAMA | COMMAND | {"num_shared_experts": 2},
+    "cohere2_moe, dense layers": LLAMA
+    | COMMAND
+    | {"first_k_dense_replace": 1, "prefix_dense_intermediate_size": 40, "expert_selection_fn": "sigmoid"}
+    | {"rms_norm_eps": 1e-3, "attention_bias": True, "norm_topk_prob": False, "num_experts": 6},
     "cohere2": LLAMA | {"sliding_window": 4, "sliding_window_pattern": 2, "logit_scale": 0.25},
     "starcoder2": LLAMA,
     "olmo": LLAMA | {"clip_qkv": 0.5},
@@ -196,6 +210,20 @@ CASES = {
     "exaone_moe, groups": LLAMA
     | EXAONE_EXPERTS
     | {"num_experts": 6, "n_group": 2, "mlp_layer_types": ["sparse", "dense"], "num_shared_experts": 2},
+    "afmoe": LLAMA | TRINITY,
+    "afmoe, biases": LLAMA
+    | TRINITY
+    | {"num_dense_layers": 0, "mup_enabled": True, "attention_bias": True, "num_shared_experts": 1, "head_dim": 16},
+    "mimo_v2_flash": LLAMA | MIMO | {"layer_types": ["full_attention", "sliding_attention"]},
+    "mimo_v2_flash, windows": LLAMA
+    | MIMO
+    | {"layer_types": ["sliding_attention"] * 2, "mlp_layer_types": ["sparse", "dense"], "v_head_dim": 8}
+    | {"attention_value_scale": None, "attention_bias": True, "n_routed_experts": 6, "n_group": 2},
+    "laguna": LLAMA | LAGUNA | {"num_attention_heads_per_layer": [4, 6]},
+    "laguna, gates of channels": LLAMA
+    | LAGUNA
+    | {"gating": "per-element", "attention_bias": True, "mlp_layer_types": ["sparse", "dense"], "num_experts": 6}
+    | {"moe_routed_scaling_factor": 1.5, "moe_router_logit_softcapping": 0.5, "head_dim": 16},
     "granite_swa": LLAMA | GRANITE | SWA,
     "granite_swa, thetas": LLAMA | GRANITE | SWA | {"layer_rope_theta": [0, 5e4], "attention_bias": True},
     "granitemoe_swa": LLAMA | GRANITE | SWA | {"num_local_experts": 5, "shared_intermediate_size": 40},
@@ -521,12 +549,12 @@ def theirs(name, **told):
     if name == "t5, untied":
         # its checkpoints have a head of their own, which transformers 5 takes from there only
         model.lm_head.weight = torch.nn.Parameter(torch.randn(29, 32))
-    for buffer_name, buffer in model.named_buffers():
+    for buffer_name, buffer in (*model.named_buffers(), *model.named_parameters()):
         if buffer_name.endswith("final_logits_bias"):
             buffer.normal_()
-        if buffer_name.endswith("e_score_correction_bias"):
+        if buffer_name.endswith(CHOICE_BIASES):
             # far from each other: in 16 bits, experts of nearly equal scores would be others
-            buffer.copy_(torch.randperm(len(buffer)).square() / 4)
+            buffer.data.copy_(torch.randperm(len(buffer)).square() / 4)
     for parameter in model.parameters():
         # sinusoids are fixed
         if parameter.requires_grad:

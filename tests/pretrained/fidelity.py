@@ -70,9 +70,9 @@ def model_of(config, head):
         # sinusoids are fixed
         if parameter.requires_grad:
             parameter.data.add_(0.2 * torch.randn_like(parameter))
-    for name, buffer in model.named_buffers():
-        if name.endswith(("final_logits_bias", "e_score_correction_bias")):
-            buffer.normal_(std=0.5)
+    for name, buffer in (*model.named_buffers(), *model.named_parameters()):
+        if name.endswith(("final_logits_bias", "e_score_correction_bias", "expert_bias")):
+            buffer.data.normal_(std=0.5)
     return model
 
 

@@ -125,6 +125,24 @@ MINISTRAL_ROPES = [
     {"type": "yarn", "llama_4_scaling_beta": 0.1, "factor": 2.0, "original_max_position_embeddings": 3},
     {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 3},
 ]
+# for each type of layers
+TYPED_ROPES = [
+    *(
+        {"full_attention": one, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}
+        for one in ropes(4)
+    ),
+    *(
+        {"full_attention": {"rope_theta": 90.0, "partial_rotary_factor": 1.0}, "sliding_attention": one}
+        for one in ropes(4)
+    ),
+    *(
+        {kind: {"rope_theta": theta, "partial_rotary_factor": share, "rope_type": "default"} for kind, share in pair}
+        for theta, pair in (
+            (50.0, (("full_attention", 0.5), ("sliding_attention", 1.0))),
+            (70.0, (("full_attention", 0.0), ("sliding_attention", 0.4))),
+        )
+    ),
+]
 # of half of a head
 CUT_ROPE = {
     **{f"rope_{name}": [OUT, *ropes(2)] for name in ("parameters", "scaling")},
@@ -563,6 +581,22 @@ FIELDS = {
         | {"layer_norm_eps": EPS, "logit_scale": [OUT, 0.25, 1.0, 3.0]},
         [LM, LM, BASE],
     ),
+    "cohere2_moe": (
+        LLAMA
+        | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3, "head_dim": 8}
+        | {"num_experts": 5, "num_shared_experts": 1},
+        {name: SEED_LLAMA[name] for name in SEED_LLAMA if name not in ("rms_norm_eps", "token_classification_bias")}
+        | PATTERN
+        | ROUTED
+        | {"sliding_window": [OUT, 3, 5], "sliding_window_pattern": [OUT, 1, 2, 3], "rms_norm_eps": [OUT, None, 0.1]}
+        | {"layer_norm_eps": EPS, "logit_scale": [OUT, 0.25, 1.0, 3.0], "head_dim": [6, 12], "num_experts": [OUT, 3]}
+        | {"num_experts_per_tok": [OUT, 1, 3], "num_shared_experts": [OUT, 0, 1, 2], "norm_topk_prob": [OUT, False]}
+        | {"shared_expert_combination_strategy": [OUT, "average", "sum", "mean"], "hidden_act": [OUT, *ACTIVATIONS]}
+        | {"expert_selection_fn": [OUT, "softmax", "sigmoid", "relu"], "first_k_dense_replace": [OUT, 0, 1, 2]}
+        | {"prefix_dense_sliding_window_pattern": [OUT, 1, 2], "prefix_dense_intermediate_size": [OUT, None, 20]}
+        | {"mlp_layer_types": [OUT, None, ["sparse"] * 2, ["dense", "sparse"], ["sparse", "dense"], ["dense"] * 2]},
+        [LM, LM, BASE],
+    ),
     "olmo3": (
         LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3},
         SEED_LLAMA
@@ -660,6 +694,58 @@ FIELDS = {
                 *(OUT, None, ["sparse", "sparse"], ["dense", "sparse"], ["dense", "dense"], ["sparse"] * 3)
             ],
         },
+        [LM, LM, BASE],
+    ),
+    "afmoe": (
+        LLAMA
+        | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "num_shared_experts": 1}
+        | {"num_dense_layers": 1, "route_scale": 1.5, "sliding_window": 3, "head_dim": 8}
+        | {"layer_types": ["sliding_attention", "full_attention"]},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | ROUTED
+        | {name: values for name, values in PATTERN.items() if name != "sliding_window_pattern"}
+        | {"global_attn_every_n_layers": [OUT, 1, 2, 3], "sliding_window": [OUT, 3, 5], "head_dim": [6, 12]}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "moe_intermediate_size": [7, 40], "num_experts_per_tok": [1, 3, 4]}
+        | {"num_experts": [4, 12], "num_shared_experts": [OUT, 1, 2, 3], "route_scale": [OUT, 1, 0.5, 2.5]}
+        | {"num_dense_layers": [OUT, 0, 1, 2, 5], "mup_enabled": [OUT, None, True, False]},
+        [LM, LM, BASE],
+    ),
+    "mimo_v2_flash": (
+        {name: size for name, size in DEEPSEEK.items() if name not in ("first_k_dense_replace", "n_shared_experts")}
+        | {"topk_group": 1, "sliding_window": 3, "head_dim": 8, "v_head_dim": 6}
+        | {"layer_types": ["sliding_attention", "full_attention"]},
+        {
+            name: values
+            for name, values in DEEPSEEK_MOE.items()
+            if name not in ("first_k_dense_replace", "n_shared_experts", "num_key_value_heads")
+        }
+        | {
+            "layer_types": WINDOWS["layer_types"],
+            "sliding_window": [OUT, 3, 5],
+            "sliding_window_size": [OUT, None, 2, 4],
+        }
+        | {"head_dim": [6, 12], "v_head_dim": [3, 8, 12], "routed_scaling_factor": [OUT, None, 1, 0.5]}
+        | {"num_attention_heads": [2, 4], "attention_value_scale": [OUT, None, 1, 0.5, 2.0]}
+        | {"mlp_layer_types": [OUT, None, ["sparse", "sparse"], ["sparse", "dense"], ["dense"] * 2, ["sparse"] * 3]}
+        | {"rope_parameters": [OUT, None, *TYPED_ROPES]},
+        [LM, LM, BASE],
+    ),
+    "laguna": (
+        LLAMA
+        | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "head_dim": 8}
+        | {"shared_expert_intermediate_size": 14, "sliding_window": 3, "num_attention_heads_per_layer": [2, 3]}
+        | {"layer_types": ["sliding_attention", "full_attention"]},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | ROUTED
+        | {"layer_types": WINDOWS["layer_types"], "sliding_window": [OUT, 3, 5], "head_dim": [6, 12]}
+        | {"hidden_act": [OUT, *ACTIVATIONS], "moe_intermediate_size": [7, 40], "num_experts_per_tok": [1, 3, 4]}
+        | {"num_experts": [4, 12], "shared_expert_intermediate_size": [7, 20], "num_key_value_heads": [1, 2]}
+        | {"num_attention_heads": [2, 4], "num_attention_heads_per_layer": [OUT, None, [2, 4], [4, 4], [6, 2], [2]]}
+        | {"mlp_layer_types": [OUT, None, ["sparse", "sparse"], ["sparse", "dense"], ["dense"] * 2, ["sparse"] * 3]}
+        | {"moe_routed_scaling_factor": [OUT, 1, 0.5, 2.5], "moe_router_logit_softcapping": [OUT, 0.0, 0.5, 3, -1.0]}
+        | {"moe_apply_router_weight_on_input": [OUT, True, False]}
+        | {"gating": [OUT, True, False, "per-head", "per-element", "none"]}
+        | {"rope_parameters": [OUT, None, *TYPED_ROPES]},
         [LM, LM, BASE],
     ),
     "granite_swa": (LLAMA | ALTERNATING_GRANITE, GRANITE_SWA | {"mlp_bias": [OUT, True, False]}, [LM, LM, BASE]),

@@ -43,17 +43,8 @@ ENCODERS = (
 )
 # families with windows in some layers
 LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "cohere2", "gemma2", "gemma3_text")
-LAYER_TYPES += (
-    "cwm",
-    "mellum",
-    "gpt_oss",
-    "qwen2_moe",
-    "dots1",
-    "vaultgemma",
-    "exaone_moe",
-    "granite_swa",
-    "granitemoe_swa",
-)
+LAYER_TYPES += ("gpt_oss", "qwen2_moe", "dots1", "vaultgemma", "exaone_moe", "granite_swa", "granitemoe_swa")
+LAYER_TYPES += ("afmoe", "mimo_v2_flash", "cohere2_moe", "laguna", "cwm", "mellum")
 # and with linear attention in some
 LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
 # with a bias of the head, which a tied one has not here

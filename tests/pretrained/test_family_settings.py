@@ -51,6 +51,49 @@ def agrees(folder):
         ("granitemoe_swa", {"sliding_window": None}, "layer_types with sliding_attention need a sliding_window"),
         ("exaone_moe", {"mlp_layer_types": ["sparse"]}, "mlp_layer_types must have a kind for each of 2 layers; got"),
         ("exaone_moe", {"num_experts": 7}, "n_group must divide num_experts, .*; got num_experts=7, n_group=2"),
+        (
+            "mimo_v2_flash",
+            {"rope_parameters": {"full_attention": {}, "sliding_attention": {"rope_theta": 9.0}}},
+            "rope_parameters of full_attention must have a rope_theta; got {}; correct",
+        ),
+        ("cohere2_moe", {"rope_parameters": {}}, "rope_parameters must have a rope_theta; got {}; correct it"),
+        ("cohere2_moe", {"rope_parameters": {"factor": 2.0}}, "rope_parameters must have a rope_theta; got"),
+        (
+            "cohere2_moe",
+            {"sliding_window_pattern": 0, "layer_types": None},
+            "sliding_window_pattern must be above zero",
+        ),
+        (
+            "cohere2_moe",
+            {"expert_selection_fn": "relu"},
+            "no expert_selection_fn is named 'relu'; there are: sigmoid,",
+        ),
+        (
+            "cohere2_moe",
+            {"shared_expert_combination_strategy": "mean"},
+            "combination_strategy is named 'mean'; there",
+        ),
+        (
+            "laguna",
+            {"moe_apply_router_weight_on_input": True},
+            "supported with moe_apply_router_weight_on_input=False",
+        ),
+        ("laguna", {"gating": "none"}, "gating must be true or false, or per-head or per-element; got 'none'; load"),
+        (
+            "laguna",
+            {"num_attention_heads_per_layer": [2]},
+            r"must have a number for each of 2 layers; got \[2\]; correct",
+        ),
+        ("laguna", {"mlp_layer_types": ["sparse"] * 3}, "mlp_layer_types must have a kind for each of 2 layers; got"),
+        ("mimo_v2_flash", {"rope_parameters": {"rope_theta": 9.0}}, "of .*_attention must be an object; got None;"),
+        (
+            "mimo_v2_flash",
+            {"sliding_window_size": 2.5},
+            "sliding_window_size must be a whole number, or null; got 2.5",
+        ),
+        ("mimo_v2_flash", {"mlp_layer_types": ["sparse"]}, "mlp_layer_types must have a kind for each of 2 layers"),
+        ("afmoe", {"num_shared_experts": 0}, "num_shared_experts in config.json must be above zero; got 0; correct"),
+        ("afmoe", {"global_attn_every_n_layers": 0, "layer_types": None}, "global_attn_every_n_layers .*; got 0;"),
         ("exaone_moe", {"num_shared_experts": None}, "num_shared_experts in config.json must be a whole number"),
         ("solar_open", {"num_experts_per_tok": 4}, "topk_group groups have num_experts_per_tok experts; got"),
         (
@@ -138,6 +181,11 @@ def test_what_is_not_implemented_is_refused_by_its_name(family, config, match):
         ("granitemoe_swa", {}),
         ("exaone_moe", {}),
         ("exaone_moe", {"sliding_window_pattern": 3}),
+        ("afmoe", {}),
+        ("mimo_v2_flash", {}),
+        ("cohere2_moe", {"sliding_window_pattern": 3, "first_k_dense_replace": 0}),
+        ("cohere2_moe", {"first_k_dense_replace": 3, "prefix_dense_sliding_window_pattern": 2}),
+        ("afmoe", {"global_attn_every_n_layers": 3}),
     ],
 )
 def test_layers_have_the_windows_that_transformers_gives_them(family, told):
@@ -210,6 +258,38 @@ LAYERED = SIZES | {"norm": "layer", "bias": ("norm", "feedforward")}
             "a dbrx requires the mixer softmax with clip_qkv only, .*; got",
         ),
         (
+            "laguna",
+            GATED,
+            "a laguna requires the mixers .*gate_kind=softplus,softmax:.*gate_kind=softplus', of any number of",
+        ),
+        (
+            "cohere2_moe",
+            GATED | {"norm_position": "shared", "norm": "layer"},
+            "a cohere2_moe has rms norms, or layer norms without biases; got norm=layer, bias=.*; use",
+        ),
+        (
+            "cohere2_moe",
+            GATED | {"norm_position": "shared", "experts": ExpertOptions(4, normalise=False)},
+            "experts of a cohere2_moe have scores of sigmoids, or of a softmax with normalise=True; got",
+        ),
+        (
+            "mimo_v2_flash",
+            GATED | {"sliding_windows": (None, 4), "kv_heads": 1},
+            "requires the mixers 'softmax,softmax:kv_heads=2,variant.sinks=true', .* where there is a window; got",
+        ),
+        (
+            "mimo_v2_flash",
+            GATED | {"sliding_windows": (4,), "kv_heads": 1, "mixer": "softmax:variant.sinks=true"},
+            "a mimo_v2_flash with windows in all layers has an even number of key heads; got kv_heads=1; use",
+        ),
+        (
+            "afmoe",
+            GATED
+            | {"norm_position": "peri", "experts": ExpertOptions(4, scores="sigmoid", shared_hidden=12)}
+            | {"mixer": "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.output_gate=true"},
+            "an afmoe has experts with normalise=True, a choice_bias and one group; got",
+        ),
+        (
             "biogpt",
             LAYERED,
             "a biogpt requires scheme learned and mixer softmax:variant.bias=true; got rope, softmax",
@@ -279,6 +359,9 @@ def renamed(folder, old, new):
     ("family", "old", "new"),
     [
         ("exaone_moe", "mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
+        ("mimo_v2_flash", "attention_sink_bias", "sinks"),
+        ("laguna", "mlp.shared_expert.", "mlp.shared_experts."),
+        ("laguna", "mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
         ("ernie4_5_moe", "mlp.moe_statics.", "mlp.gate.moe_statics."),
         ("phimoe", "block_sparse_moe.gate.weight", "mlp.router.weight"),
         ("granitemoe", "block_sparse_moe.router.layer.weight", "block_sparse_moe.router.weight"),
@@ -297,8 +380,11 @@ def test_names_of_tensors_that_transformers_reads_too_are_read(family, old, new,
         load(folder)
 
 
-def test_tensors_of_a_k_exaone_for_tokens_after_the_next_one_are_not_read(made):
-    agrees(made("exaone_moe", "ForCausalLM", tensors=lambda kept: {"mtp.layers.0.weight": torch.ones(3)}))
+@pytest.mark.parametrize(
+    ("family", "name"), [("exaone_moe", "mtp.layers.0"), ("mimo_v2_flash", "model.mtp.layers.0")]
+)
+def test_tensors_for_tokens_after_the_next_one_are_not_read(family, name, made):
+    agrees(made(family, "ForCausalLM", tensors=lambda kept: {f"{name}.weight": torch.ones(3)}))
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -326,4 +412,23 @@ def test_an_internlm3_with_the_names_of_its_own_code_is_compared_with_its_config
     named = {early.get(name, name): value for name, value in said.items()}
     (folder / "config.json").write_text(json.dumps(named | {"architectures": ["InternLM3ForCausalLM"]}))
     assert load(folder).shape.mixer == "softmax:variant.bias=true"
+    agrees(folder)
+
+
+def test_a_rope_scaling_of_cohere2_moe_has_no_effect_which_is_told(made):
+    folder = made("cohere2_moe", "ForCausalLM", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}})
+    with pytest.warns(
+        UserWarning, match=r"rope_scaling \(.*\) has no effect, as in transformers: give rope_parameters"
+    ):
+        assert load(folder).shape.scheme == "rope:theta=10000.0,layout=interleaved,none"
+    with pytest.warns(UserWarning, match="rope_scaling .* has no effect"):
+        agrees(folder)
+
+
+def test_layers_of_a_laguna_have_their_own_numbers_of_heads(made):
+    folder = made("laguna", "ForCausalLM", num_attention_heads=5, num_attention_heads_per_layer=[3, 4])
+    model = load(folder)
+    assert [block.mixer.heads for block in model.blocks] == [3, 4]
+    # the number of the model is that of a layer
+    assert (model.shape.heads, model.shape.kv_heads) == (3, 1)
     agrees(folder)

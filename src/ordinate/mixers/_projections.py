@@ -1,11 +1,13 @@
 """Multi-head query, key, value and output projections, and the base class of attention mixers."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
@@ -21,6 +23,12 @@ from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
 
 QKNorm = Literal["rms", "layer", "layer_per_head", "nonparametric_rms"]
 """Kind of norm of queries and keys."""
+GateKind = Literal["sigmoid", "softplus"]
+"""What makes the gates of the outputs of heads."""
+GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "softplus": nn.functional.softplus,
+}
 # epsilon of that norm
 NORM_EPS = 1e-6
 
@@ -49,6 +57,11 @@ class AttentionOptions:
         clip_after_norm: whether queries and keys are clipped after `qk_norm_across`, not before it (OLMoE).
         output_gate: whether the output of each head is multiplied by a gate, the sigmoid of a linear function of the
             token, before the output projection (Qwen3-Next; Qiu et al. 2025, https://arxiv.org/abs/2505.06708).
+        gate_bias: whether that linear function has a bias; None: as `bias` (Trinity has none there).
+        gate_kind: what makes the gates of these functions: `sigmoid`, or `softplus` (Laguna).
+        gate_per_head: whether a head has one gate, not one for each channel (Laguna).
+        value_width: channels of the values of a head; None: as of its queries and keys (MiMo-V2-Flash has fewer).
+        value_scale: factor of the values (MiMo-V2-Flash).
 
     Raises:
         ValueError: numbers out of range, an unknown kind of norm, or an option without effect.
@@ -69,12 +82,19 @@ class AttentionOptions:
     clip_qkv: float | None = None
     clip_after_norm: bool = False
     output_gate: bool = False
+    gate_bias: bool | None = None
+    gate_kind: GateKind = "sigmoid"
+    gate_per_head: bool = False
+    value_width: int | None = None
+    value_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("head_width", "scale", "softcap", "clip_qkv"):
+        for name in ("head_width", "value_width", "scale", "softcap", "clip_qkv"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
+        must = "value_scale must be a finite number"
+        need(math.isfinite(self.value_scale), must, f"got {self.value_scale}", "leave it out, for 1")
         need_known("qk_norm_kind", self.qk_norm_kind, ("rms", *OTHER_NORMS))
         is_rms, of_rms = self.qk_norm_kind == "rms", ("qk_norm_across", "qk_norm_zero_centred")
         used = [name for name in of_rms if getattr(self, name)]
@@ -93,6 +113,11 @@ class AttentionOptions:
         came = f"got clip_qkv={self.clip_qkv}, qk_norm_across={self.qk_norm_across}"
         clips = self.clip_qkv is not None and self.qk_norm_across
         need(clips or not self.clip_after_norm, must, came, "give both, or leave it out")
+        need_known("gate_kind", self.gate_kind, GATES)
+        given = {"gate_bias": self.gate_bias is not None, "gate_kind": self.gate_kind != "sigmoid"}
+        for name in (name for name, has in {**given, "gate_per_head": self.gate_per_head}.items() if has):
+            must = f"{name} has an effect only with output_gate"
+            need(self.output_gate, must, "got output_gate=False", "give output_gate=True too")
 
     def qk_norms(self, head_width: int, heads: int, kv_heads: int) -> Sequence[nn.Module]:
         """Build the norms of queries and of keys."""
@@ -164,7 +189,7 @@ class AttentionProjections(nn.Module):
 
         y = concatenation over heads of softmax(q k^T scale + bias) v, times W_O
 
-    With `output_gate` the concatenation is multiplied by sigmoid(x W_G), channel by channel.
+    With `output_gate` the concatenation is multiplied by sigmoid(x W_G), channel by channel or head by head.
 
     Args:
         width: columns of the model.
@@ -194,11 +219,16 @@ class AttentionProjections(nn.Module):
         self.head_width = width // heads if variant.head_width is None else variant.head_width
         # from the unencoded head width: a scheme may append channels to q and k
         self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
-        self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.head_width]
+        self.value_width = self.head_width if variant.value_width is None else variant.value_width
+        self.value_scale = variant.value_scale
+        self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.value_width]
         self.project: nn.Linear = Linear(width, sum(self.widths), bias=variant.bias)
         out_bias = variant.bias if variant.out_bias is None else variant.out_bias
-        self.out: nn.Module = Linear(self.widths[0], width, bias=out_bias)
-        self.output_gate = Linear(width, self.widths[0], bias=variant.bias) if variant.output_gate else None
+        self.out: nn.Module = Linear(heads * self.value_width, width, bias=out_bias)
+        gate_bias = variant.bias if variant.gate_bias is None else variant.gate_bias
+        gates = heads * (1 if variant.gate_per_head else self.value_width)
+        self.output_gate = Linear(width, gates, bias=gate_bias) if variant.output_gate else None
+        self.gate_function = GATES[variant.gate_kind]
         self.q_norm, self.k_norm = variant.qk_norms(self.head_width, heads, kv_heads)
         self.qk_norm_after = variant.qk_norm_after
         self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
@@ -255,17 +285,18 @@ class AttentionProjections(nn.Module):
 
     def project_queries(self, x: Tokens) -> Queries:
         """Queries for cross-attention, before positions are encoded."""
-        return _clipped(self._part(x, slice(self.widths[0])), self.clip_qk)
+        return _clipped(self.split_heads(self._part(x, slice(self.widths[0]))), self.clip_qk)
 
     def project_keys_values(self, context: Context) -> tuple[Keys, Values]:
         """Keys and values for cross-attention, before positions are encoded."""
-        k, v = self._part(context, slice(self.widths[0], None)).chunk(2, 1)
-        return _clipped(k, self.clip_qk), _clipped(v, self.clip_qkv)
+        k, v = self._part(context, slice(self.widths[0], None)).split(self.widths[1:], -1)
+        return _clipped(self.split_heads(k), self.clip_qk), self._values(v)
 
     def project_qkv(self, x: Tokens) -> tuple[Queries, Keys, Values]:
         """Queries, keys and values for self-attention, before positions are encoded."""
-        q, k, v = (self.split_heads(part) for part in self.project(x).split(self.widths, -1))
-        return _clipped(q, self.clip_qk), _clipped(k, self.clip_qk), _clipped(v, self.clip_qkv)
+        q, k, v = self.project(x).split(self.widths, -1)
+        q, k = (_clipped(self.split_heads(part), self.clip_qk) for part in (q, k))
+        return q, k, self._values(v)
 
     def split_heads(self, x: Tokens) -> Queries:
         """Split columns into heads: (batch, tokens, heads * head_width) to (batch, heads, tokens, head_width)."""
@@ -301,7 +332,9 @@ class AttentionProjections(nn.Module):
 
     def gated(self, y: Outputs, x: Tokens) -> Outputs:
         """Multiply the outputs of the heads by their gates, which the tokens of the queries determine, if any."""
-        return y if self.output_gate is None else y * torch.sigmoid(self.split_heads(self.output_gate(x)))
+        if self.output_gate is None:
+            return y
+        return y * self.gate_function(self.output_gate(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def output_projection(self, y: Outputs) -> Tokens:
         """Concatenate the heads and apply the output projection."""
@@ -317,10 +350,14 @@ class AttentionProjections(nn.Module):
         need(x.shape[-1] == self.head_width, must, f"{came} for a head_width of {self.head_width}", "leave it out")
         return x
 
-    def _part(self, x: Tokens, rows: slice) -> Queries:
+    def _part(self, x: Tokens, rows: slice) -> Float[Tensor, "b n columns"]:
         weight, bias = weight_and_bias(self.project)
-        bias = None if bias is None else bias[rows]
-        return self.split_heads(linear(x, weight[rows], bias))
+        return linear(x, weight[rows], None if bias is None else bias[rows])
+
+    def _values(self, x: Float[Tensor, "b n columns"]) -> Values:
+        """Return the values of each head from their columns, clipped and scaled."""
+        v = _clipped(x.unflatten(-1, (-1, self.value_width)).transpose(1, 2), self.clip_qkv)
+        return v if self.value_scale == 1 else v * self.value_scale
 
 
 class AttentionMixer(AttentionProjections, Mixer[KVCache]):

@@ -52,6 +52,17 @@ class MixerSpec(MemberSpec):
             return isinstance(template, type) or getattr(template, "options_given", {}).get(size) == value
         return catalog.read_options(kind, self._parsed(layer)[1]).get(size, value) == value
 
+    def key_heads(self, given: int | None, heads: int) -> int | None:
+        """Return the number of key heads of the model with its default filled in, if that changes no mixer.
+
+        Args:
+            given: the number; None: not given. A mixer with heads of its own then has as many key heads as these.
+            heads: query heads of the model.
+        """
+        layers = [layer for layer in range(len(self.entries)) if "kv_heads" in catalog.options(self.class_of(layer))]
+        own = any(not self.takes("heads", heads, layer) for layer in layers)
+        return heads if given is None and not own else given
+
     def build(self, layer: int, sizes: Mapping[str, Any]) -> Mixer[Any]:
         """Build the mixer of a layer.
 

@@ -60,6 +60,8 @@ class Softmax(AttentionMixer):
             # the head width of the model applies unless the variant sets its own
             variant = replace(variant, head_width=head_width)
         super().__init__(width, heads, kv_heads, dropout, variant)
+        must, came = "encode_values needs values as wide as keys", f"got value_width={variant.value_width}"
+        need(not encode_values or self.value_width == self.head_width, must, came, "leave one of them out")
         self.encode_values = encode_values
         if position_projections is not None:
             need_known("option position_projections", position_projections, get_args(PositionProjections))

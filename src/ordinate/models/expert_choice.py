@@ -23,6 +23,11 @@ class WideLinear(Linear):
         return linear(input.to(wide), self.weight.to(wide), None if self.bias is None else self.bias.to(wide))
 
 
+def capped(logits: Each, cap: float | None) -> Each:
+    """Return cap tanh(logits / cap) of outputs of the router; None: the outputs as they are."""
+    return logits if cap is None else cap * (logits / cap).tanh()
+
+
 def softmax_scores(logits: Each) -> Each:
     """Return the softmax over all experts, in float32 at least: in 16 bits, shares that differ little were equal."""
     return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))

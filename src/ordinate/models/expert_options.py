@@ -13,6 +13,8 @@ Scores = Literal["softmax", "sigmoid", "sparsemixer"]
 """What the scores of the experts are made of the outputs of the router with."""
 GroupScores = Literal["pair", "best"]
 """What groups of experts are chosen by: the sum of their two largest scores, or their largest."""
+Combination = Literal["sum", "average"]
+"""How the output of the experts and that of the shared network are combined."""
 # of gpt-oss, with which the gate is nearly a GELU
 SLOPE = 1.702
 # of Phi-3.5-MoE
@@ -44,6 +46,8 @@ class ExpertOptions:
         shared_hidden: hidden width of a feed-forward network that every token has beside its experts (Qwen2-MoE);
             None: there is none.
         shared_gate: whether its output is multiplied by the sigmoid of a linear function of the token (Qwen2-MoE).
+        logit_softcap: soft cap of the outputs of the router, cap tanh(output / cap) (Laguna); None: no cap.
+        combined: the output is the `sum` of that of the experts and of that network, or their `average` (Command A+).
         group_scores: the chosen groups have the largest sums of their two largest scores, `pair` (DeepSeek-V3), or
             the largest scores, `best` (DeepSeek-V2).
         jitter: half of the share of its logit by which others may fall behind the best and still be near it, of
@@ -71,6 +75,8 @@ class ExpertOptions:
     group_scores: GroupScores = "pair"
     wide_router: bool = False
     jitter: float = JITTER
+    combined: Combination = "sum"
+    logit_softcap: float | None = None
 
     def __post_init__(self) -> None:
         normalise_fields(self)
@@ -81,8 +87,9 @@ class ExpertOptions:
         need_known("scores", self.scores, get_args(Scores))
         need_known("group_scores", self.group_scores, get_args(GroupScores))
         self._check_choice()
-        if self.limit is not None:
-            need_positive("limit", self.limit)
+        for name in ("limit", "logit_softcap"):
+            if getattr(self, name) is not None:
+                need_positive(name, getattr(self, name))
         for name, usual in (("slope", SLOPE), ("scale", 1.0)):
             value = getattr(self, name)
             need(math.isfinite(value), f"{name} must be a finite number", f"got {value}", f"{usual} is usual")
@@ -129,6 +136,9 @@ class ExpertOptions:
         """Raise a ValueError unless the options of the shared network have an effect, and it can be computed."""
         must = "shared_gate has an effect with shared_hidden only"
         need(self.shared_hidden is not None or not self.shared_gate, must, "got shared_gate=True", "leave it out")
+        need_known("combined", self.combined, get_args(Combination))
+        must = "combined has an effect with shared_hidden only"
+        need(self.shared_hidden is not None or self.combined == "sum", must, f"got {self.combined!r}", "leave it out")
         must, came = "a shared network has no limit", f"got limit={self.limit}, shared_hidden={self.shared_hidden}"
         need(self.shared_hidden is None or self.limit is None, must, came, "leave one of them out")
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need_known, need_positive_counts
 from ordinate.core.shapes import Tokens
-from ordinate.models.expert_choice import SCORES, WideLinear
+from ordinate.models.expert_choice import SCORES, WideLinear, capped
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, make_activation
 from ordinate.ops.grouped_linear import grouped_linear
@@ -50,10 +50,12 @@ class Experts(nn.Module):
 
         g sigmoid(a g) * (v + 1),   g = min(W_1e x, c),   v = clamp(W_2e x, -c, c)
 
-    p may be a sigmoid. With a `choice_bias` d the chosen experts have the largest p + d, with groups only among the
-    groups with the largest sums of their two largest p + d, or, with `group_scores="best"`, the largest p + d. With
-    `scores="sparsemixer"` two experts are chosen one after the other, and each has a p of its own: see `near_best`. A
-    shared network F, a `FeedForward`, adds sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`.
+    p may be a sigmoid. With a `logit_softcap` c, an output z of the router becomes c tanh(z / c). With a
+    `choice_bias` d the chosen experts have the largest p + d, with groups only among the groups with the largest sums
+    of their two largest p + d, or, with `group_scores="best"`, the largest p + d. With `scores="sparsemixer"` two
+    experts are chosen one after the other, and each has a p of its own: see `near_best`. A
+    shared network F, a `FeedForward`, adds sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`; with
+    `combined="average"` half of the sum is the output.
 
     Args:
         kind: f, or a gated linear unit; see `FeedForward`.
@@ -114,11 +116,15 @@ class Experts(nn.Module):
         back = order.argsort()
         each = made[back].unflatten(0, (-1, self.options.chosen))
         y = (each * weights[..., None].to(each.dtype)).sum(1).unflatten(0, x.shape[:-1])
-        return y if self.shared is None else y + self._shared_part(self.shared, x)
+        if self.shared is None:
+            return y
+        y = y + self._shared_part(self.shared, x)
+        return y / 2 if self.options.combined == "average" else y
 
     def route(self, rows: Rows) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
         """Return the weights of the chosen experts of each token, and which they are."""
-        return self.choose(self.scores(self.router(rows)), self.choice_bias, self.options)
+        logits = capped(self.router(rows), self.options.logit_softcap)
+        return self.choose(self.scores(logits), self.choice_bias, self.options)
 
     def _shared_part(self, shared: FeedForward, x: Tokens) -> Tokens:
         y = shared(x)

@@ -272,7 +272,7 @@ class Shape:
         usual = self.bindable_sizes["head_width"] * self.heads == self.width
         return replace(
             self,
-            kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
+            kv_heads=self.mixer_spec.key_heads(self.kv_heads, self.heads),
             head_width=None if usual else self.head_width,
             hidden=self.hidden_width or None,
             experts=None if self.experts is None else self.experts.with_defaults(self.hidden_width),

@@ -18,10 +18,11 @@ OPTIONAL: Mapping[str, Any] = {
          "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "bos_token_id", "n_embed",
          "seq_length", "original_max_position_embeddings", "word_embed_proj_dim", "num_kv_heads",
          "num_ln_in_parallel_attn", "ffn_hidden_size", "q_lora_rank", "linear_num_key_heads",
-         "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"),
+         "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "prefix_dense_intermediate_size"),
         int | None,
     ),
-    **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv"), float | None),
+    **dict.fromkeys(("partial_rotary_factor", "rope_theta", "rope_local_base_freq", "clip_qkv",
+                   "attention_value_scale"), float | None),
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping", "scale_depth"), float | None),
     "scale_emb": float,
     "dim_model_base": int | None,
@@ -52,6 +53,8 @@ OPTIONAL: Mapping[str, Any] = {
     ),
     **dict.fromkeys(("layer_types", "mlp_layer_types"), list[str] | None),
     "no_rope_layers": list[int] | None,
+    "num_attention_heads_per_layer": list[int] | None,
+    "gating": bool | str,
     "layer_rope_theta": list[float] | None,
     "time_step_limit": list[Any] | None,
     "mlp_only_layers": list[int] | None,
@@ -67,20 +70,15 @@ OPTIONAL: Mapping[str, Any] = {
     "id2label": dict[str, str] | None,
 }  # fmt: skip
 """Types of keys that have several."""
-UNSET: Mapping[str, Any] = {"attention_multiplier": float | None} | dict.fromkeys(
-    (
-        "vocab_size",
-        "mask_token_id",
-        "intermediate_size",
-        "n_routed_experts",
-        "n_shared_experts",
-        "num_experts_per_tok",
-        "n_group",
-        "topk_group",
-        "v_head_dim",
+UNSET: Mapping[str, Any] = {
+    "attention_multiplier": float | None,
+    **dict.fromkeys(
+        ("vocab_size", "mask_token_id", "intermediate_size", "n_routed_experts", "n_shared_experts",
+         "num_experts_per_tok", "n_group", "topk_group", "v_head_dim"),
+         int | None,
     ),
-    int | None,
-)
+    "rms_norm_eps": float | None,
+}  # fmt: skip
 """Types of keys that may be null only in families where that is the default."""
 NO_COUNTS = frozenset(
     {
@@ -105,6 +103,7 @@ NO_COUNTS = frozenset(
         "num_local_experts",
         "num_experts",
         "first_k_dense_replace",
+        "num_dense_layers",
         "num_nextn_predict_layers",
         "moe_num_shared_experts",
         "moe_layer_start_index",
@@ -161,7 +160,7 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], file: st
             need(not _is_large(value), must, f"got {name}={shown(value)}", REMEDY)
             counts = name not in NO_COUNTS and kind in COUNTED and (not isinstance(default, int) or default > 0)
             must = f"{name} in {file} must be at least 0 and below 1"
-            need(name not in EPSILONS or 0 <= value < 1, must, f"got {shown(value)}", REMEDY)
+            need(name not in EPSILONS or value is None or 0 <= value < 1, must, f"got {shown(value)}", REMEDY)
             must = f"{name} in {file} must be above zero"
             # others have no effect
             positive = name in FACTORS and name in defaults

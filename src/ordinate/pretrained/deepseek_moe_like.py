@@ -12,6 +12,8 @@ from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
 
 PUBLISHED_COUNT, SHARED = "n_routed_experts", "n_shared_experts"
 """The keys of the number of experts, and of the widths of an expert that the shared network has."""
+SCALE = "routed_scaling_factor"
+"""The key of the factor of the weights of experts."""
 INNER = "moe_intermediate_size"
 """The key of the hidden width of an expert."""
 FIRST, GROUPS, CHOSEN_GROUPS = "first_k_dense_replace", "n_group", "topk_group"
@@ -27,8 +29,9 @@ class DeepseekMoeLike(MoeLike):
     Scores are sigmoids, whose choice has a bias of its own, and may be restricted to some groups of experts. Layers
     that predict tokens after the next one are not read, as in transformers.
 
-    May: `predictor`, `shared_key`, `scale_key`, `choice_bias_name`, `scores_of_experts` and `choice`; in a pair, to
-    read and to write, `dense_layers` and `dense_config`; what `MoeLike` may.
+    May: `predictor`, `shared_key`, `scale_key`, `choice_bias_name` and `scores_of_experts`; in pairs, to read and to
+    write, `choice` and `choice_config`, `shared_width` and `shared_config`, `dense_layers` and `dense_config`; what
+    `MoeLike` may.
     """
 
     predictor: ClassVar[int | None] = None
@@ -39,9 +42,9 @@ class DeepseekMoeLike(MoeLike):
     """What makes the scores of experts."""
     count_key = PUBLISHED_COUNT
     shared_key: ClassVar[str] = SHARED
-    """The key of the widths of an expert that the shared network has."""
-    scale_key: ClassVar[str] = "routed_scaling_factor"
-    """The key of the factor of the weights of experts."""
+    """The key of the widths of an expert that the shared network has; "": there is no such network."""
+    scale_key: ClassVar[str] = SCALE
+    """The key of the factor of the weights."""
     aliases: ClassVar[Mapping[str, str]] = {COUNT: PUBLISHED_COUNT}
     expert_sizes = frozenset({COUNT, PUBLISHED_COUNT, CHOSEN, INNER, SHARED})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
@@ -57,7 +60,7 @@ class DeepseekMoeLike(MoeLike):
             dense_layers=dense,
             dense_hidden=config["intermediate_size"] if dense else None,
             scale=float(config[self.scale_key]),
-            shared_hidden=config[self.shared_key] * config[INNER],
+            shared_hidden=self.shared_width(config),
             **self.choice(config),
         )
         return {"experts": options, "hidden": config[INNER]}
@@ -67,6 +70,19 @@ class DeepseekMoeLike(MoeLike):
         groups = {"groups": config[GROUPS], "chosen_groups": config[CHOSEN_GROUPS]}
         weights = {"scores": self.scores_of_experts, "normalise": bool(config["norm_topk_prob"])}
         return {**weights, "choice_bias": True, **groups}
+
+    def choice_config(self, options: ExpertOptions) -> dict[str, Any]:
+        """Return the config.json keys of that choice."""
+        groups = {GROUPS: options.groups, CHOSEN_GROUPS: options.chosen_groups}
+        return {"norm_topk_prob": options.normalise, **groups}
+
+    def shared_width(self, config: Mapping[str, Any]) -> int | None:
+        """Return the hidden width of the shared network; None: there is none."""
+        return config[self.shared_key] * config[INNER] if self.shared_key else None
+
+    def shared_config(self, options: ExpertOptions, hidden: int) -> dict[str, Any]:
+        """Return the config.json keys of the shared network beside experts of this hidden width."""
+        return {self.shared_key: max(1, (options.shared_hidden or 0) // hidden)} if self.shared_key else {}
 
     def dense_layers(self, config: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the layers without experts."""
@@ -88,12 +104,10 @@ class DeepseekMoeLike(MoeLike):
             CHOSEN: options.chosen,
             "intermediate_size": hidden if options.dense_hidden is None else options.dense_hidden,
             INNER: hidden,
-            "norm_topk_prob": options.normalise,
+            **self.choice_config(options),
             **self.dense_config(shape, options.dense_layers),
-            GROUPS: options.groups,
-            CHOSEN_GROUPS: options.chosen_groups,
             self.scale_key: options.scale,
-            self.shared_key: max(1, (options.shared_hidden or 0) // hidden),
+            **self.shared_config(options, hidden),
         }
 
     def expert_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
@@ -112,7 +126,7 @@ class DeepseekMoeLike(MoeLike):
 
     def expert_count(self, config: Mapping[str, Any]) -> int:
         """Return the number of experts; raise a ValueError unless the groups of a token have as many as it has."""
-        for name in (self.count_key, self.shared_key, CHOSEN):
+        for name in (self.count_key, *([self.shared_key] if self.shared_key else []), CHOSEN):
             must = f"{name} in config.json must be a whole number, where layers have experts"
             need(config[name] is not None, must, f"got {shown(config[name])}", "correct it, or download it again")
         count = super().expert_count(config)

@@ -32,8 +32,35 @@ def layer_type_rope(config: Mapping[str, Any], kind: str, head_width: int, *, sc
     return rope_spec(complete_rope_parameters(found, beside), head_width, config["max_position_embeddings"])
 
 
+def partial_layer_type_rope(
+    config: Mapping[str, Any], kind: str, head_width: int, usual: Mapping[str, Mapping[str, Any]], share: float
+) -> str:
+    """Return the scheme spec of a layer type of a family that rotates a part of each head.
+
+    Args:
+        config: config.json, with its layer types.
+        kind: the layer type.
+        head_width: channels of a head.
+        usual: `rope_parameters` of a config.json without them.
+        share: `partial_rotary_factor` of a dictionary without one, where the frequencies are not scaled.
+    """
+    every = usual if config["rope_parameters"] is None else config["rope_parameters"]
+    found = {one: _object_of(every, one) for one in sorted({kind, *config["layer_types"]})}
+    types = {one: given.get("rope_type") or given.get("type") or "default" for one, given in found.items()}
+    # where one type is scaled, transformers completes all of them with the keys beside the dictionary
+    scaled = set(types.values()) != {"default"}
+    beside = {name: config.get(name) if scaled else None for name in ("rope_theta", "partial_rotary_factor")}
+    own = {name: value for name, value in beside.items() if value is not None} | dict(found[kind])
+    must, came = f"rope_parameters of {kind} must have a rope_theta", f"got {shown(found[kind])}"
+    need(own.get("rope_theta") is not None, must, came, "correct it, or download the file again")
+    own.setdefault("partial_rotary_factor", share if types[kind] == "default" else 1.0)
+    plain = {"max_position_embeddings": config["max_position_embeddings"]}
+    parameters = complete_rope_parameters(own, plain, partial=True)
+    return rope_spec(parameters, head_width, config["max_position_embeddings"], partial=True)
+
+
 def layer_type_ropes_config(
-    model_type: str, shape: Shape, head_width: int, thetas: Mapping[str, float]
+    model_type: str, shape: Shape, head_width: int, thetas: Mapping[str, float], *, partial: bool = False
 ) -> dict[str, Any]:
     """Return the `rope_parameters` and the `layer_types` of a model.
 
@@ -42,6 +69,7 @@ def layer_type_ropes_config(
         shape: hyperparameters.
         head_width: channels of a head.
         thetas: `rope_theta` of types of layers that the model does not have.
+        partial: whether the family rotates a part of each head's channels.
 
     Raises:
         ValueError: windows of several sizes, or layers of one type with several schemes.
@@ -56,5 +84,16 @@ def layer_type_ropes_config(
         "use save_pretrained instead",
     )
     usual = {(kind, f"rope:theta={theta}") for kind, theta in thetas.items() if kind not in kinds}
-    ropes = {kind: spec_to_rope_parameters(line, head_width) for kind, line in turns | usual}
+    # without a factor, it is another one there
+    whole = {"partial_rotary_factor": 1.0} if partial else {}
+    ropes = {kind: whole | spec_to_rope_parameters(line, head_width, partial=partial) for kind, line in turns | usual}
     return {"layer_types": kinds, "rope_parameters": ropes}
+
+
+def _object_of(every: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return the parameters of a layer type; raise a ValueError unless they are an object."""
+    given = every.get(kind)
+    if not isinstance(given, Mapping):
+        must = f"rope_parameters of {kind} must be an object"
+        raise ValueError(f"{must}; got {shown(given)}; correct it, or download the file again")
+    return given

@@ -55,8 +55,9 @@ class LlamaLike(DecoderLike):
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`, `inner_bias_key`,
         `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_kind`, `qk_norm_after`, `qk_norm_across`, `norm`,
-        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `stacked`, `output_gate`, `gated`,
-        `fused_gates`, `activation_key`, `gates`, `score_options`, `heads_divide_width`, `attention_rules`,
+        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `stacked`, `output_gate`,
+        `gate_name`, `gated`, `fused_gates`, `activation_key`, `gates`, `score_options`, `heads_divide_width`,
+        `attention_rules`,
         `feedforward_rules`, `norm_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows`
         and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
     """
@@ -119,6 +120,8 @@ class LlamaLike(DecoderLike):
     """The kind of their tensors otherwise."""
     output_gate: ClassVar[bool] = False
     """Whether outputs of heads have gates, whose rows checkpoints have beside those of the queries of each head."""
+    gate_name: ClassVar[str] = ""
+    """Name of the projection of these gates in checkpoints that have it apart, without a bias."""
     gated: ClassVar[bool] = True
     """Whether the feed-forward has a gate."""
     fused_gates: ClassVar[bool] = False
@@ -258,7 +261,13 @@ class LlamaLike(DecoderLike):
         weighted = found.normed and self.qk_norm_kind in PARAMETRIC
         norms = zip("qk", self.qk_norms, strict=True) if weighted else ()
         biased = found.biased or self.bias
-        gates = linear_rules(f"{here}.output_gate", parts[0], kind=OutputGate, bias=biased)
+        apart = bool(self.gate_name)
+        gates = linear_rules(
+            f"{here}.output_gate",
+            f"{there}.{self.gate_name}" if apart else parts[0],
+            kind=TensorRule if apart else OutputGate,
+            bias=biased and not apart,
+        )
         return [
             *linear_rules(f"{here}.project", *parts, kind=stacked, bias=biased),
             *(gates if self.output_gate else ()),
@@ -338,6 +347,7 @@ class LlamaLike(DecoderLike):
         options += ["variant.qk_norm_zero_centred=true"] if parts.normed and self.zero_centred else []
         options += ["variant.sinks=true"] if self.sinks else []
         options += ["variant.output_gate=true"] if self.output_gate else []
+        options += ["variant.gate_bias=false"] if self.gate_name and biased else []
         options += [f"variant.{name}={value}" for name, value in scores.items() if value is not None]
         return "softmax:" + ",".join(options) if options else "softmax"
 

@@ -199,6 +199,20 @@ def test_a_model_without_attention_is_skipped_with_the_reason():
         one.tokenize("a")
 
 
+def test_layers_with_other_numbers_of_heads_and_channels_have_matrices_of_their_own():
+    torch.manual_seed(0)
+    mixer = "softmax:variant.value_width=5,softmax:heads=6"
+    model = Decoder(Shape(**SIZES | {"layers": 2}, kv_heads=2, head_width=6, mixer=mixer))
+    one, ids = attach(model.double()), torch.zeros(1, 3, dtype=torch.long)
+    found = [one.projection(layer) for layer in range(2)]
+    assert [(each.query.shape, each.value.shape, each.out.shape) for each in found] == [
+        ((4, 32, 6), (2, 32, 5), (4, 5, 32)),
+        ((6, 32, 6), (2, 32, 6), (6, 6, 32)),
+    ]
+    with torch.no_grad():
+        torch.testing.assert_close(one.forward(Inputs(ids)).logits, model.eval()(ids))
+
+
 def test_an_image_is_read_with_its_leading_tokens():
     torch.manual_seed(0)
     shape = VisionShape(vocabulary=5, width=32, layers=2, heads=4, image=(16, 16), patch=(4, 4), registers=1)

@@ -161,15 +161,15 @@ class HookedOrdinateModel(ModelAdapter):
         norm = None if without else block.mixer_norm
         with evaluation_mode(self.model):
             found, scale = linear_map_matrices(partial(_projected, mixer), like), norm_weight(norm, like)
-            size = mixer.head_width * self._facts.heads
-            unit = torch.eye(size, dtype=like.dtype, device=like.device).unflatten(1, (self._facts.heads, -1))
+            size = mixer.value_width * mixer.heads
+            unit = torch.eye(size, dtype=like.dtype, device=like.device).unflatten(1, (mixer.heads, -1))
             outputs = unit.transpose(0, 1)[None]
             gathered = mixer.output_projection(outputs) - mixer.output_projection(torch.zeros_like(outputs))
             read = block.dropout(block.mixer_scale(gathered))[0]
         if found is None or scale is None:
             raise NotApplicable(f"queries and keys of layer {layer} are not linear maps of its input")
         query, key, value = found
-        read = read.unflatten(0, (self._facts.heads, -1))
+        read = read.unflatten(0, (mixer.heads, -1))
         return Projection(query, key, value, read, scale, block.norms_outputs, mixer.output_gate is not None)
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
