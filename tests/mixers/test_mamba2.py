@@ -88,6 +88,8 @@ def test_published_sizes_and_initial_decays():
     ("sizes", "match"),
     [
         ({"width": 8, "head_dim": 3}, "head_dim must divide expand x width; got 3 and 16"),
+        ({"width": 8, "head_dim": 3, "variant": Mamba2Options(inner=20)}, "must divide variant.inner; got 3 and 20"),
+        ({"width": 8, "expand": 3, "variant": Mamba2Options(inner=20)}, "expand has no effect beside variant.inner"),
         ({"width": 8, "head_dim": 4, "groups": 3}, "groups must divide the heads; got 3 and 4"),
         ({"width": 8, "states": 0}, "states must be above zero; got 0"),
         ({"width": 8, "taps": 0}, "taps must be above zero; got 0"),

@@ -27,7 +27,8 @@ def mamba2(limits=(0.0, float("inf")), **options):
                           layer_norm_epsilon=1e-2, chunk_size=4, time_step_limit=limits, **given)  # fmt: skip
     there = drawn(Mamba2Mixer(config, 0))
     largest = None if limits[1] == float("inf") else limits[1]
-    variant = Mamba2Options(given["use_bias"], given["use_conv_bias"], 1e-2, limits[0], largest)
+    activation = given.get("hidden_act", "silu")
+    variant = Mamba2Options(given["use_bias"], given["use_conv_bias"], 1e-2, limits[0], largest, activation)
     here = Mamba2(
         width=16, head_dim=4, states=6, groups=given["n_groups"], taps=given["conv_kernel"], variant=variant
     )
@@ -77,6 +78,8 @@ CASES = {
     "mamba2, one group": lambda: mamba2(n_groups=1, conv_kernel=4),
     "mamba2, biases": lambda: mamba2(use_bias=True, use_conv_bias=False),
     "mamba2, limits": lambda: mamba2(limits=(0.3, 0.9)),
+    # which does not take 0 to 0
+    "mamba2, sigmoid": lambda: mamba2(hidden_act="sigmoid"),
     "gated_deltanet": gated_deltanet,
     "gated_deltanet, wide values": lambda: gated_deltanet(ratio=2),
     "gated_deltanet, odd values": lambda: gated_deltanet(value_width=7),
@@ -128,9 +131,11 @@ def test_a_text_token_by_token_is_what_it_is_there(case):
         ({"least_step": -1.0}, "0 <= least_step <= largest_step, both finite; got least_step=-1.0"),
         ({"least_step": 1.0, "largest_step": 0.5}, "got least_step=1.0 and largest_step=0.5"),
         ({"norm_eps": 2.0}, "norm_eps"),
+        ({"activation": "swiglu"}, "no activation is named 'swiglu'; there are"),
+        ({"inner": 0}, "inner must be above zero; got 0"),
     ],
 )
-def test_options_of_mamba2_that_make_no_sense_are_refused(options, match):
+def test_options_of_mamba2_that_make_no_sense_are_refused(options, match, untyped):
     with pytest.raises(ValueError, match=match):
         Mamba2Options(**options)
 
@@ -140,6 +145,7 @@ def test_options_of_mamba2_that_make_no_sense_are_refused(options, match):
     [
         ({"key_heads": 0}, "key_heads must be above zero; got 0"),
         ({"norm_eps": 2.0}, "norm_eps"),
+        ({"activation": "swiglu"}, "no activation is named 'swiglu'; there are"),
         ({"value_width": 0}, "value_width must be above zero; got 0"),
         ({"activation": "sigmoid"}, "must take 0 to 0: padding would enter the state; got 'sigmoid'"),
         ({"activation": "sillu"}, "no activation is named 'sillu'.*silu"),

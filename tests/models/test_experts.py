@@ -44,6 +44,8 @@ FORMS = {
         False,
     ),
     "Command A+": ("swiglu", ExpertOptions(5, shared_hidden=7, combined="average"), False),
+    "latent": ("swiglu", ExpertOptions(5, latent=6, shared_hidden=7), False),
+    "latent, biases": ("gelu", ExpertOptions(4, 3, latent=10), True),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
 }
 
@@ -117,8 +119,10 @@ def looped(name, experts, x):
             scores = dict(sparse(logits, options.jitter))
             chosen = list(scores)
         total = sum(scores[one] for one in chosen) if options.normalise else 1
-        each = (layer(experts.narrow, hidden(name, layer(experts.widen, token, one)), one) for one in chosen)
+        read = token if options.latent is None else layer(experts.compress, token)
+        each = (layer(experts.narrow, hidden(name, layer(experts.widen, read, one)), one) for one in chosen)
         row = sum(options.scale * scores[one] / total * y for one, y in zip(chosen, each, strict=True))
+        row = row if options.latent is None else layer(experts.restore, row)
         if options.shared_hidden is not None:
             y = layer(experts.shared.narrow, hidden(name, layer(experts.shared.widen, token)))
             row = row + (torch.sigmoid(layer(experts.shared_gate, token)) if options.shared_gate else 1) * y
@@ -317,6 +321,7 @@ def test_sigmoids_are_those_of_logits_in_32_bits():
             {"count": 4, "jitter": 0.1},
             "jitter .* has an effect with scores='sparsemixer' only; got 0.1, scores='softmax'",
         ),
+        ({"count": 4, "latent": 0}, "latent must be above zero; got 0"),
         ({"count": 4, "shared_hidden": 3, "limit": 1.0}, "a shared network has no limit; got limit=1.0, shared_h"),
         ({"count": 4, "dense_layers": (2,)}, r"some of the layers from 0 to 1, and leave one .*; got \(2,\)"),
         ({"count": 4, "dense_layers": (0, 1)}, r"and leave one for the experts; got \(0, 1\)"),

@@ -64,6 +64,11 @@ MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 9}
 DELTA |= {"linear_conv_kernel_dim": 3}
 MIXED = ["full_attention", "linear_attention", "linear_attention"]
+MAMBA_HYBRID = LLAMA | {"num_hidden_layers": 3, "mamba_n_heads": 8, "mamba_d_state": 6, "mamba_n_groups": 2}
+GRANITE_HYBRID = MAMBA_HYBRID | GRANITE | {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+NEMOTRON = {name: size for name, size in LLAMA.items() if name != "num_hidden_layers"}
+NEMOTRON |= {"head_dim": 8, "mamba_num_heads": 8, "mamba_head_dim": 8, "ssm_state_size": 6, "n_groups": 2}
+NEMOTRON |= {"n_routed_experts": 6, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40}
 DBRX = {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
 DBRX |= {"ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2}}
 XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 64}
@@ -230,6 +235,17 @@ CASES = {
     "granite": LLAMA | GRANITE,
     "granitemoe": LLAMA | GRANITE | {"num_local_experts": 5},
     "granitemoeshared": LLAMA | GRANITE | {"num_local_experts": 5, "shared_intermediate_size": 40},
+    "granitemoehybrid": GRANITE_HYBRID | {"num_local_experts": 0, "shared_intermediate_size": 40},
+    "granitemoehybrid, experts": GRANITE_HYBRID
+    | {"num_local_experts": 6, "shared_intermediate_size": 40, "position_embedding_type": "rope"}
+    | {"attention_bias": True, "mamba_conv_bias": False, "mamba_d_conv": 3},
+    "bamba": MAMBA_HYBRID | {"attn_layer_indices": [1]},
+    "bamba, biases": MAMBA_HYBRID
+    | {"attn_layer_indices": [0, 2], "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_new"},
+    "nemotron_h": NEMOTRON | {"layers_block_type": ["linear_attention", "mlp", "mamba", "full_attention", "mlp"]},
+    "nemotron_h, experts": NEMOTRON
+    | {"hybrid_override_pattern": "MEM*E*-", "n_group": 2, "routed_scaling_factor": 1.5, "mamba_head_dim": 5}
+    | {"moe_latent_size": 16},
     "mixtral": LLAMA | {"num_local_experts": 5},
     "mixtral, windows": LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 4},
     "olmoe": LLAMA | {"num_experts": 5, "num_experts_per_tok": 2},

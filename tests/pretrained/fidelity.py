@@ -25,7 +25,7 @@ import torch
 TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
 BASES = TABLES["BASES"]
-LATENT_MIXERS, DELTA_MIXERS = TABLES["LATENT_MIXERS"], TABLES["DELTA_MIXERS"]
+LATENT_MIXERS, DELTA_MIXERS, MAMBA_MIXERS = (TABLES[f"{kind}_MIXERS"] for kind in ("LATENT", "DELTA", "MAMBA"))
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
 TEXTS, TEXT_CLASSES, TOKEN_CLASSES, SPANS, REPLACED = (
@@ -207,9 +207,10 @@ def here(family, seed, bases, folder):
     torch.manual_seed(seed)
     base = rng.choice(bases)
     values = SHAPES | ({"mixer": LATENT_MIXERS + SHAPES["mixer"][:2]} if base.mixer.startswith("latent") else {})
-    if "gated_deltanet" in base.mixer:
-        attention = base.mixer_spec.entries[1]
-        values["mixer"] = [f"{delta},{attention},{delta}" for delta in DELTA_MIXERS] + SHAPES["mixer"][:2]
+    for kind, mixers in (("gated_deltanet", DELTA_MIXERS), ("mamba2", MAMBA_MIXERS)):
+        if kind in base.mixer and "softmax" in base.mixer:
+            attention = base.mixer_spec.entries[1]
+            values["mixer"] = [f"{mixer},{attention},{mixer}" for mixer in mixers] + SHAPES["mixer"][:2]
     names = [name for name in values if hasattr(base, name)]
     changes = {name: rng.choice(values[name]) for name in rng.sample(names, rng.randint(1, 4))}
     try:

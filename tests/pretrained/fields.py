@@ -398,6 +398,28 @@ HYBRID_FIELDS = CUT_ROPE | {
     "linear_value_head_dim": [3, 5, 16],
     "linear_conv_kernel_dim": [OUT, 1, 2, 5],
 }
+MAMBA_HYBRID = LLAMA | {"num_hidden_layers": 3, "mamba_n_heads": 8, "mamba_d_state": 6, "mamba_n_groups": 2}
+LIMITS = [
+    OUT,
+    [0.0, {"__float__": "Infinity"}],
+    [0.3, 0.9],
+    [-1.0, 0.5],
+    [0.5, 0.3],
+]
+MAMBA_HYBRID_FIELDS = {
+    "hidden_act": [OUT, *ACTIVATIONS],
+    "mamba_n_heads": [2, 4, 16, 3],
+    "mamba_d_head": [OUT, "auto", 4, 8],
+    "mamba_n_groups": [OUT, 1, 2, 4, 3],
+    "mamba_d_state": [3, 6],
+    "mamba_d_conv": [OUT, 1, 2, 5],
+    "mamba_expand": [OUT, 1, 2, 3],
+    "mamba_chunk_size": [OUT, 2, 4],
+    "mamba_conv_bias": [OUT, None, True, False],
+    "mamba_proj_bias": [OUT, None, True, False],
+    "time_step_limit": LIMITS,
+    "use_cache": [OUT, False],
+}
 # family: (sizes, fields and their values, heads of transformers)
 MARIAN = (
     {"vocab_size": WORDS, "d_model": 16, "max_position_embeddings": 32, "pad_token_id": 18, "eos_token_id": 0}
@@ -758,6 +780,114 @@ FIELDS = {
     "granitemoeshared": (
         LLAMA | {"num_local_experts": 4, "shared_intermediate_size": 10},
         GRANITE_MOE | {"shared_intermediate_size": [OUT, 0, 7, 40]},
+        [LM, LM, BASE],
+    ),
+    "granitemoehybrid": (
+        MAMBA_HYBRID
+        | {"num_local_experts": 4, "shared_intermediate_size": 10}
+        | {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+        GRANITE_MOE
+        | MAMBA_HYBRID_FIELDS
+        | {
+            "num_local_experts": [OUT, 0, 0, 3, 5],
+            "shared_intermediate_size": [0, 7, 40],
+            "position_embedding_type": [OUT, None, "rope", "rope", "nope"],
+            "layer_types": [
+                OUT,
+                None,
+                ["full_attention"] * 3,
+                ["linear_attention"] * 3,
+                ["attention", "mamba", "mamba"],
+                ["linear_attention", "full_attention"],
+                ["sliding_attention", "full_attention", "linear_attention"],
+            ],
+        },
+        [LM, LM, BASE],
+    ),
+    "bamba": (
+        MAMBA_HYBRID | {"attn_layer_indices": [1]},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | {f"rope_{name}": [OUT, *ropes(2)] for name in ("parameters", "scaling")}
+        | MAMBA_HYBRID_FIELDS
+        | {
+            "mlp_bias": [OUT, True, False],
+            "attn_layer_indices": [OUT, None, [], [0], [2, 0], [1, 5], [0, 1, 2], [-1]],
+            "num_logits_to_keep": [OUT, 1, None],
+            "z_loss_coefficient": [OUT, 0.1],
+            "layers_block_type": [OUT, ["linear_attention", "full_attention", "linear_attention"]],
+        },
+        [LM, LM, BASE],
+    ),
+    "nemotron_h": (
+        {name: size for name, size in LLAMA.items() if name != "num_hidden_layers"}
+        | {"head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 6, "ssm_state_size": 5, "n_groups": 2}
+        | {"n_routed_experts": 4, "moe_intermediate_size": 10, "moe_shared_expert_intermediate_size": 14},
+        {
+            "layers_block_type": [
+                OUT,
+                None,
+                ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"],
+                ["mamba", "moe", "mamba", "attention", "mlp"],
+                ["full_attention", "moe", "full_attention"],
+                ["linear_attention", "full_attention"],
+                ["mlp", "linear_attention", "full_attention"],
+            ],
+            "hybrid_override_pattern": ["M-M*-", "ME*E", "M*"],
+            "num_hidden_layers": [2, 5],
+            "head_dim": [OUT, 6, 12],
+            "num_key_value_heads": [None, 1, 2],
+            "num_attention_heads": [2, 4],
+            "intermediate_size": [7, 20],
+            "mlp_hidden_act": [OUT, *ACTIVATIONS],
+            "mlp_bias": [OUT, False, False, True],
+            "attention_bias": [OUT, True, False],
+            "attention_dropout": DROPOUT,
+            "hidden_dropout": DROPOUT,
+            "sliding_window": [OUT, None, 3],
+            "use_mamba_kernels": [OUT],
+            "ssm_state_size": [3, 6],
+            "mamba_num_heads": [2, 8],
+            "mamba_head_dim": [4, 5],
+            "mamba_hidden_act": [OUT, *ACTIVATIONS],
+            "n_groups": [1, 2, 4, 3],
+            "mamba_n_groups": [1, 2],
+            "conv_kernel": [OUT, 1, 2, 5],
+            "mamba_d_conv": [2, 3],
+            "expand": [OUT, 1, 3],
+            "mamba_expand": [3],
+            "time_step_min": [OUT, 0.0, 0.5],
+            "mamba_dt_min": [0.3],
+            "time_step_max": [OUT, 0.5],
+            "time_step_limit": LIMITS,
+            "time_step_floor": [OUT, 0.01],
+            "use_conv_bias": [OUT, True, False],
+            "mamba_conv_bias": [True, False],
+            "chunk_size": [OUT, 2, 4],
+            "mamba_proj_bias": [OUT, True, False],
+            "mamba_ssm_cache_dtype": [OUT, "float32"],
+            "n_routed_experts": [OUT, 3, 6],
+            "output_router_logits": ROUTED["output_router_logits"],
+            "n_shared_experts": [OUT, 1, 2],
+            "moe_intermediate_size": [7, 20],
+            "moe_shared_expert_intermediate_size": [7, 20],
+            "moe_latent_size": [OUT, None, 8, 20],
+            "moe_shared_expert_overlap": [OUT, True, False],
+            "num_experts_per_tok": [OUT, 1, 2, 3],
+            "routed_scaling_factor": [OUT, 1, 0.5, 2.5],
+            "n_group": [OUT, 1, 2],
+            "topk_group": [OUT, 1],
+            "norm_topk_prob": [OUT, True, False],
+            "num_nextn_predict_layers": [OUT, 0, 1],
+            "mtp_layers_block_type": [OUT, None, ["full_attention", "moe"]],
+            "num_logits_to_keep": [OUT, 1],
+            "use_bias": [OUT, True, False],
+            "layer_norm_epsilon": EPS,
+            "residual_in_fp32": [OUT, True, False],
+            "rescale_prenorm_residual": [OUT, True, False],
+            "tie_word_embeddings": TIED,
+            "max_position_embeddings": [32, 5],
+            **TOKENS,
+        },
         [LM, LM, BASE],
     ),
     "mixtral": (
@@ -1273,7 +1403,7 @@ FIELDS = {
             "chunk_size": [OUT, 2, 4],
             "use_bias": [OUT, True, False],
             "use_conv_bias": [OUT, True, False],
-            "hidden_act": [OUT, "silu", "swish", "gelu"],
+            "hidden_act": [OUT, *ACTIVATIONS],
             "layer_norm_epsilon": EPS,
             "residual_in_fp32": [OUT, True, False],
             "rescale_prenorm_residual": [OUT, True, False],
@@ -1646,6 +1776,19 @@ DELTA_MIXERS = [
     )
     for eps in ("1e-05", "1e-06")
 ]
+# with the attention of the family between them
+MAMBA_MIXERS = [
+    f"mamba2:{options}variant.norm_eps={eps}"
+    for options in (
+        "",
+        "head_dim=4,states=5,",
+        "expand=3,head_dim=8,states=3,groups=3,taps=1,",
+        "expand=1,head_dim=2,states=4,groups=2,variant.bias=true,",
+        "states=4,variant.convolution_bias=false,variant.least_step=0.1,variant.largest_step=0.5,",
+        "states=4,variant.activation=gelu,",
+    )
+    for eps in ("1e-05", "1e-06")
+]
 LATENT_MIXERS = [
     "latent",
     "latent:variant.rank=8",
@@ -1698,6 +1841,7 @@ SHAPES = {
             *(6, 3), scores="sigmoid", choice_bias=True, groups=3, chosen_groups=2, scale=2.5, shared_hidden=32
         ),
         ExpertOptions(4, 1, scores="sigmoid", scale=0.5),
+        ExpertOptions(4, scores="sigmoid", choice_bias=True, shared_hidden=24, latent=8),
     ],
     "bias": [
         (),

@@ -47,10 +47,12 @@ LAYER_TYPES += ("gpt_oss", "qwen2_moe", "dots1", "vaultgemma", "exaone_moe", "gr
 LAYER_TYPES += ("afmoe", "mimo_v2_flash", "cohere2_moe", "laguna", "cwm", "mellum")
 # and with linear attention in some
 LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
+# or Mamba-2
+LAYER_TYPES += ("granitemoehybrid", "bamba", "nemotron_h")
 # with a bias of the head, which a tied one has not here
 BIASED = ("gptj", "codegen", "phi")
-# transformers refuses the others
-UNTIED = ("dbrx",)
+# transformers refuses the others, or never ties them
+UNTIED = ("dbrx", "nemotron_h")
 ONE_WINDOW = ("mistral", "ministral3", "mixtral", "phimoe", "qwen3_moe", "phi3", "starcoder2")
 PAIRS = ("t5", "mt5", "umt5", "marian", "bart", "mbart", "pegasus")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")

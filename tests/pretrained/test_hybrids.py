@@ -190,6 +190,7 @@ ONLY = {"scheme": "none", "head_width": None, "heads": 1, "kv_heads": 1}
         # options that equal their defaults are left out
         {"mixer": f"{SHORT},{GATED},{SHORT}", "scheme": "none,rope,none"},
         {"mixer": "gated_deltanet:key_width=5,variant.norm_eps=1e-06", **ONLY},
+        {"mixer": "gated_deltanet:variant.norm_eps=1e-06", **ONLY},
     ],
 )
 @torch.no_grad()

@@ -87,7 +87,15 @@ def test_the_table_has_every_family_and_many_models():
     without |= {"arcee", "nemotron", "persimmon", "seed_oss", "vaultgemma"}
     without |= {"apertus", "cohere", "ernie4_5_moe", "flex_olmo", "hunyuan_v1_dense", "minimax_m2", "ministral3"}
     without |= {"mamba2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"}
-    without |= {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"}
+    without |= {
+        "qwen3_next",
+        "qwen3_5_text",
+        "qwen3_5_moe_text",
+        "olmo_hybrid",
+        "granitemoehybrid",
+        "bamba",
+        "nemotron_h",
+    }
     without |= {"phimoe", "nanochat", "exaone_moe", "granite_swa", "granitemoe_swa", "internlm3", "xglm", "biogpt"}
     without |= {"hunyuan_v1_moe", "dbrx", "jais2", "solar_open", "afmoe", "mimo_v2_flash", "cohere2_moe", "laguna"}
     without |= {"minicpm3", "youtu", "exaone", "cwm", "iquestcoder", "hyperclovax"}

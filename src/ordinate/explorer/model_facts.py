@@ -61,6 +61,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "round_embedding_scale": (False,),
     "first_norm": (True,),
     "blocks": ("plain",),
+    "mixer_only_layers": ((),),
 }
 
 

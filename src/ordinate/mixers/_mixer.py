@@ -1,6 +1,7 @@
 """The token mixer contract: how the tokens of a layer exchange information (attention is one way)."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -131,7 +132,7 @@ class Mixer(Rebuilt, Generic[StateType]):
         `heads`, `kv_heads`, `head_width`, `layers`, `layer`, `max_length`, `scale`, `dropout`), which a model binds
         by name; keep parameters with an initialisation of their own outside of `nn.Linear`, whose weights the model
         initialises.
-    May: set the other class attributes.
+    May: set the other class attributes; override `complete_options`.
     """
 
     supported_hooks: ClassVar[frozenset[str]]
@@ -160,6 +161,11 @@ class Mixer(Rebuilt, Generic[StateType]):
     """Largest supported number of tokens; None: unlimited."""
     width: int
     """Model width that it was built for."""
+
+    @classmethod
+    def complete_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a mixer, with those that follow from others in place of None."""
+        return dict(options)
 
     @property
     def encoded_width(self) -> int | None:

@@ -1,5 +1,8 @@
 """Gated DeltaNet: the delta rule with data-dependent decay."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import nn
 
 from ordinate.core.checks import need, need_positive
@@ -60,7 +63,7 @@ class GatedDeltaNet(DeltaRuleMixer):
         variant = GatedDeltaOptions() if variant is None else variant
         for name, size in (("width", width), ("heads", heads), ("value_ratio", value_ratio)):
             need_positive(name, size)
-        size = max(1, 3 * width // (4 * heads)) if key_width is None else key_width
+        size = _usual_key_width(width, heads) if key_width is None else key_width
         must = "value_ratio has no effect beside variant.value_width"
         need(variant.value_width is None or value_ratio == RATIO, must, f"got {value_ratio}", "leave one of them out")
         values = value_ratio * size if variant.value_width is None else variant.value_width
@@ -69,6 +72,18 @@ class GatedDeltaNet(DeltaRuleMixer):
         self.step = nn.Linear(width, heads, bias=False)
         self.decay = StepDecay(heads, (0.0, 16.0))
 
+    @classmethod
+    def complete_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options, with the channels of a head's queries and keys."""
+        width = options["key_width"]
+        usual = _usual_key_width(options["width"], options["heads"])
+        return {**options, "key_width": usual if width is None else width}
+
     def log_decay(self, x: Tokens) -> LogDecays:
         """Return the log decay of each head and token."""
         return self.decay(self.step(x))[1]
+
+
+def _usual_key_width(width: int, heads: int) -> int:
+    """Return the channels of the queries and keys of a head, as published."""
+    return max(1, 3 * width // (4 * heads))

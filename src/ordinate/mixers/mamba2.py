@@ -1,6 +1,8 @@
 """Mamba-2: a selective state space model with one decay per head and token."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -14,7 +16,6 @@ from ordinate.core.tensors import at_least_float32
 from ordinate.mixers._mamba2_options import Mamba2Options
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
-from ordinate.mixers._short_convolution import ShortConvolution
 from ordinate.mixers._step_decay import StepDecay
 from ordinate.ops.head_norm import rms_norm
 from ordinate.ops.native.recurrence import Matrices
@@ -24,6 +25,8 @@ from ordinate.schemes._scheme import Placed
 
 # channels of a head in the published models
 HEAD_DIM = 64
+# channels of all heads together for each column of the model
+EXPAND = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +59,8 @@ class Mamba2(SequenceMixer[Mamba2State]):
         states: states of each channel, N.
         groups: groups of heads; each has its own B and C, and its own norm.
         taps: tokens that the short convolution spans, the current one included.
-        variant: further options: biases, the epsilon of the norm, limits of D. On a command line
+        variant: further options: biases, the epsilon of the norm, limits of D, another activation of the
+            convolution, channels that are no multiple of the model's columns. On a command line
             `mamba2:variant.bias=true,variant.least_step=0.001`.
     Raises:
         ValueError: sizes that do not divide each other.
@@ -75,7 +79,7 @@ class Mamba2(SequenceMixer[Mamba2State]):
         self,
         *,
         width: int,
-        expand: int = 2,
+        expand: int = EXPAND,
         head_dim: int | None = None,
         states: int = 128,
         groups: int = 1,
@@ -85,13 +89,15 @@ class Mamba2(SequenceMixer[Mamba2State]):
         super().__init__()
         self.variant = variant = Mamba2Options() if variant is None else variant
         need_positive_counts(width=width, expand=expand, states=states, groups=groups)
-        inner = expand * width
+        must = "expand has no effect beside variant.inner"
+        need(variant.inner is None or expand == EXPAND, must, f"got {expand}", "leave one of them out")
+        inner = expand * width if variant.inner is None else variant.inner
         if head_dim is None:
-            head_dim = max(size for size in range(1, HEAD_DIM + 1) if inner % size == 0)
+            head_dim = _usual_head_dim(inner)
         need_positive("head_dim", head_dim)
         need(
             inner % head_dim == 0,
-            "head_dim must divide expand x width",
+            f"head_dim must divide {'expand x width' if variant.inner is None else 'variant.inner'}",
             f"got {head_dim} and {inner}",
             "choose one that does, such as 64",
         )
@@ -104,11 +110,20 @@ class Mamba2(SequenceMixer[Mamba2State]):
         )
         self.groups, self.widths = groups, [inner, groups * states, groups * states]
         self.project = nn.Linear(width, inner + sum(self.widths) + self.heads, bias=variant.bias)
-        self.convolution = ShortConvolution(sum(self.widths), taps, bias=variant.convolution_bias)
+        self.convolution = variant.make_convolution(sum(self.widths), taps)
         self.decay = StepDecay(self.heads, (1.0, 16.0), variant.limits)
         self.skip = nn.Parameter(torch.ones(self.heads))
         self.norm_scale = nn.Parameter(torch.ones(inner))
         self.out = nn.Linear(inner, width, bias=variant.bias)
+
+    @classmethod
+    def complete_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options, with the channels of a head."""
+        made = dict(options)
+        if made["head_dim"] is None:
+            given = None if made["variant"] is None else made["variant"].inner
+            made["head_dim"] = _usual_head_dim(made["expand"] * made["width"] if given is None else given)
+        return made
 
     def mix_sequences(
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: Mamba2State | None
@@ -140,3 +155,8 @@ class Mamba2(SequenceMixer[Mamba2State]):
         y = rms_norm(y.unflatten(2, (self.groups, -1)), self.variant.norm_eps).flatten(2)
         y = y * at_least_float32(self.norm_scale)
         return self.out(y.to(u.dtype)), Mamba2State(recent, matrices)
+
+
+def _usual_head_dim(inner: int) -> int:
+    """Return the channels of a head of so many channels of all heads together."""
+    return max(size for size in range(1, HEAD_DIM + 1) if inner % size == 0)

@@ -130,7 +130,7 @@ class LayerStack(nn.Module):
             # as in GPT-2, smaller output projections of residual branches: their sum should not grow with depth
             branch = name.endswith(("mixer.out", "cross.out", "narrow"))
             usual = self.shape.table_std if name == "tokens" else INITIAL_STD
-            scale = INITIAL_STD / (self.shape.branches * self.shape.layers) ** 0.5 if branch else usual
+            scale = INITIAL_STD / self.shape.branches**0.5 if branch else usual
             # seeded by module path: a change of one matrix does not change the initial values of the others
             generator = torch.Generator(module.weight.device).manual_seed(derive_seed(seed, f"{name}.weight"))
             nn.init.normal_(module.weight, std=scale, generator=generator)

@@ -94,6 +94,9 @@ class EncoderDecoderShape(Shape):
         check_kv_heads("source_kv_heads", source, self.source_heads or self.heads, self._source_takes_kv_heads)
         self._check_generation()
         need(self.blocks == "plain", "an encoder-decoder needs plain blocks", f"got {self.blocks!r}", "leave it out")
+        bare = self.mixer_only_layers
+        must = "the layers of an encoder-decoder have a feed-forward"
+        need(not bare, must, f"got mixer_only_layers={bare}", "leave it out")
         must, came = (
             "the token table of an encoder-decoder has its width",
             f"got embedding_width={self.embedding_width}",
@@ -157,8 +160,8 @@ class EncoderDecoderShape(Shape):
 
     @property
     def branches(self) -> int:
-        """Number of residual branches of a decoder layer."""
-        return 3
+        """Number of residual branches of all decoder layers together."""
+        return 3 * self.layers
 
     def takes_kv_heads(self, count: int) -> bool:
         """Return whether a mixer of decoder, cross-attention or encoder would have this number as the model's."""

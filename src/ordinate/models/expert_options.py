@@ -52,6 +52,8 @@ class ExpertOptions:
             the largest scores, `best` (DeepSeek-V2).
         jitter: half of the share of its logit by which others may fall behind the best and still be near it, of
             `sparsemixer`.
+        latent: columns of what the experts read and write, between which and those of the model there are two linear
+            layers that all experts share (Nemotron-H); None: the experts read and write tokens.
         wide_router: whether the router is computed in float32 at least, as that of sigmoids always is (DeepSeek-V2).
 
     Raises:
@@ -77,10 +79,11 @@ class ExpertOptions:
     jitter: float = JITTER
     combined: Combination = "sum"
     logit_softcap: float | None = None
+    latent: int | None = None
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        for name in ("count", "chosen", "dense_hidden", "groups", "chosen_groups", "shared_hidden"):
+        for name in ("count", "chosen", "dense_hidden", "groups", "chosen_groups", "shared_hidden", "latent"):
             if getattr(self, name) is not None:
                 need_whole(name, getattr(self, name))
                 need_positive(name, getattr(self, name))

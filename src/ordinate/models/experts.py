@@ -53,16 +53,17 @@ class Experts(nn.Module):
     p may be a sigmoid. With a `logit_softcap` c, an output z of the router becomes c tanh(z / c). With a
     `choice_bias` d the chosen experts have the largest p + d, with groups only among the groups with the largest sums
     of their two largest p + d, or, with `group_scores="best"`, the largest p + d. With `scores="sparsemixer"` two
-    experts are chosen one after the other, and each has a p of its own: see `near_best`. A
-    shared network F, a `FeedForward`, adds sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`; with
-    `combined="average"` half of the sum is the output.
+    experts are chosen one after the other, and each has a p of its own: see `near_best`. With `latent` the experts
+    read A x + a in place of x, and y is B times their sum, plus b. A shared network F, a `FeedForward`, adds
+    sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`; with `combined="average"` the output is half of the
+    sum.
 
     Args:
         kind: f, or a gated linear unit; see `FeedForward`.
         width: columns of the model.
         hidden: width of the hidden layer of an expert.
         options: number of experts and how they are chosen.
-        bias: whether the linear layers of the experts, and of the shared network, have biases.
+        bias: whether the linear layers of the experts, those around them, and the shared network have biases.
         router_bias: whether the router has one.
 
     Raises:
@@ -71,7 +72,7 @@ class Experts(nn.Module):
         Experts, section 2.1, https://arxiv.org/abs/2401.04088; the limit that of OpenAI 2025, gpt-oss, section 2.2,
         https://arxiv.org/abs/2508.10925; sigmoids, groups and bias those of DeepSeek-AI 2024, DeepSeek-V3, section
         2.1.2, https://arxiv.org/abs/2412.19437; the shared network that of Dai et al. 2024, DeepSeekMoE,
-        https://arxiv.org/abs/2401.06066.
+        https://arxiv.org/abs/2401.06066; `latent` is an option of the model `NemotronHForCausalLM` of transformers 5.
     Departs: no loss that balances the load of the experts, no rule that changes the bias, no capacity and no noise:
         no token is dropped. With `sparsemixer`, experts are the best ones in training too, where the paper draws
         them.
@@ -100,8 +101,12 @@ class Experts(nn.Module):
         self.router = make_router(width, options.count, bias=router_bias)
         # no gradient trains it
         self.register_buffer("choice_bias", torch.zeros(options.count) if options.choice_bias else None)
-        self.widen = ExpertLinear(options.count, width, 2 * hidden if self.gated else hidden, bias=bias)
-        self.narrow = ExpertLinear(options.count, hidden, width, bias=bias)
+        latent = options.latent
+        inner = width if latent is None else latent
+        self.compress = None if latent is None else Linear(width, inner, bias=bias)
+        self.widen = ExpertLinear(options.count, inner, 2 * hidden if self.gated else hidden, bias=bias)
+        self.narrow = ExpertLinear(options.count, hidden, inner, bias=bias)
+        self.restore = None if latent is None else Linear(inner, width, bias=bias)
         wide = options.shared_hidden
         self.shared = None if wide is None else FeedForward(kind, width, wide, bias=bias)
         self.shared_gate = Linear(width, 1, bias=False) if options.shared_gate else None
@@ -112,10 +117,12 @@ class Experts(nn.Module):
         weights, chosen = self.route(rows)
         # rows of the same expert beside each other
         experts, order = chosen.flatten().sort(stable=True)
-        made = self.narrow(self.hidden_layer(self.widen(rows[order // self.options.chosen], experts)), experts)
+        read = rows if self.compress is None else self.compress(rows)
+        made = self.narrow(self.hidden_layer(self.widen(read[order // self.options.chosen], experts)), experts)
         back = order.argsort()
         each = made[back].unflatten(0, (-1, self.options.chosen))
-        y = (each * weights[..., None].to(each.dtype)).sum(1).unflatten(0, x.shape[:-1])
+        y = (each * weights[..., None].to(each.dtype)).sum(1)
+        y = (y if self.restore is None else self.restore(y)).unflatten(0, x.shape[:-1])
         if self.shared is None:
             return y
         y = y + self._shared_part(self.shared, x)

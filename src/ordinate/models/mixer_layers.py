@@ -10,12 +10,12 @@ from ordinate.schemes._scheme import Scheme
 
 
 def check_mixer_layers(
-    given: tuple[object, object], bias: Sequence[str], norm_positions: Sequence[str], blocks: str
+    given: tuple[object, object, object], bias: Sequence[str], norm_positions: Sequence[str], blocks: str
 ) -> None:
     """Raise unless the options are those of layers without a feed-forward.
 
     Args:
-        given: `hidden` and `experts`; None: not given.
+        given: `hidden`, `experts` and `mixer_only_layers`; None: not given.
         bias: which parts have biases.
         norm_positions: position of the norms of each layer.
         blocks: kind of layers.
@@ -23,7 +23,8 @@ def check_mixer_layers(
     Raises:
         ValueError: an option without effect, or layers that need a feed-forward.
     """
-    inert = [name for name, value in zip(("hidden", "experts"), given, strict=True) if value is not None]
+    names = "hidden", "experts", "mixer_only_layers"
+    inert = [name for name, value in zip(names, given, strict=True) if value is not None]
     inert += [f"bias={place!r}" for place in bias if place not in ("norm", "head")]
     need(
         not inert,
@@ -38,6 +39,34 @@ def check_mixer_layers(
         f"got norm_position={named} and blocks={blocks!r} with feedforward='none'",
         "give norm_position='pre' and blocks='plain', or a feedforward",
     )
+
+
+def check_mixer_only_layers(
+    bare: Sequence[int], dense: Sequence[int], norm_positions: Sequence[str], blocks: str
+) -> None:
+    """Raise unless some layers can be without a feed-forward.
+
+    Args:
+        bare: these layers, counted from 0.
+        dense: layers without experts, in a model with some.
+        norm_positions: position of the norms of each layer.
+        blocks: kind of layers.
+
+    Raises:
+        ValueError: a layer that does not exist or is named twice, no layer with a feed-forward, or with experts in a
+            model with some, or a layer that needs a feed-forward.
+    """
+    layers, named = range(len(norm_positions)), {*bare, *dense}
+    must = f"mixer_only_layers must be different layers from 0 to {layers[-1]}, and leave one with a feed-forward"
+    fits = all(isinstance(layer, int) and layer in layers for layer in bare) and len(set(bare)) == len(bare)
+    need(fits and len(bare) < len(layers), must, f"got {tuple(bare)}", "correct them; feedforward='none' is for all")
+    must = "dense_layers of the experts have a feed-forward, and leave a layer with experts"
+    fits = not bare or (not set(bare) & set(dense) and len(named) < len(layers))
+    need(fits, must, f"got {tuple(dense)} with mixer_only_layers={tuple(bare)}", "correct both")
+    needing = [layer for layer in bare if norm_positions[layer] in ("parallel", "shared")]
+    must = "parallel and reversible layers need a feed-forward"
+    came = f"got norm_position={norm_positions[needing[0]]!r} in layer {needing[0]}" if needing else f"got {blocks!r}"
+    need(not needing and (not bare or blocks == "plain"), must, came, "leave them out of mixer_only_layers")
 
 
 def check_head_width(width: int | None, mixers: MixerSpec) -> None:

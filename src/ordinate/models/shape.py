@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import torch
 from torch import nn
@@ -27,10 +27,16 @@ from ordinate.models.expert_options import ExpertOptions, check_experts
 from ordinate.models.experts import make_feedforward
 from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
 from ordinate.models.layer_lists import Positions, check_layer_lists, of_each_layer, one_or_each
-from ordinate.models.mixer_layers import check_head_width, check_kv_heads, check_mixer_layers, takes_kv_heads
+from ordinate.models.mixer_layers import (
+    check_head_width,
+    check_kv_heads,
+    check_mixer_layers,
+    check_mixer_only_layers,
+    takes_kv_heads,
+)
 from ordinate.models.norm_kinds import NORMS, PARAMETRIC, Norm, make_norm
 from ordinate.models.reversible import RUNNERS, BlockKind
-from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
+from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels, check_padding, check_tied_head
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
@@ -116,6 +122,7 @@ class Shape:
         final_norm: whether the final hidden states are normalised (in the first versions of OPT they are not).
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
         blocks: `plain`, or `reversible`: the backward pass recomputes activations, see `run_reversible`.
+        mixer_only_layers: layers, counted from 0, without a feed-forward, where the others have one (Nemotron-H).
 
     Raises:
         ValueError: sizes that do not fit, or a choice that does not exist or has no effect.
@@ -159,6 +166,7 @@ class Shape:
     final_norm: bool = True
     first_norm: bool = True
     blocks: BlockKind = "plain"
+    mixer_only_layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # NumPy's numbers cannot be written to a config.json
@@ -181,9 +189,12 @@ class Shape:
         self._check_choices()
         check_kv_heads("kv_heads", self.kv_heads, self.heads, self.takes_kv_heads)
         if self.feedforward == "none":
-            check_mixer_layers((self.hidden, self.experts), self.bias, self.layer_norm_positions, self.blocks)
+            given = self.hidden, self.experts, self.mixer_only_layers or None
+            check_mixer_layers(given, self.bias, self.layer_norm_positions, self.blocks)
         else:
             check_experts(self.experts, self.layers, self.feedforward, self.bias)
+            dense = () if self.experts is None else self.experts.dense_layers
+            check_mixer_only_layers(self.mixer_only_layers, dense, self.layer_norm_positions, self.blocks)
         self._check_head()
 
     @property
@@ -231,8 +242,8 @@ class Shape:
 
     @property
     def branches(self) -> int:
-        """Number of residual branches of a layer."""
-        return 1 if self.feedforward == "none" else 2
+        """Number of residual branches of all layers together."""
+        return self.layers if self.feedforward == "none" else 2 * self.layers - len(self.mixer_only_layers)
 
     @property
     def scheme_locations(self) -> dict[str, SchemeLocation]:
@@ -279,6 +290,7 @@ class Shape:
             sliding_windows=tuple(self.layer_windows),
             norm_position=tuple(self.layer_norm_positions),
             embedding_width=None if self.table_width == self.width else self.embedding_width,
+            mixer_only_layers=tuple(sorted(self.mixer_only_layers)),
         )
 
     def takes_kv_heads(self, count: int) -> bool:
@@ -305,7 +317,8 @@ class Shape:
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
         kind, sizes = self.feedforward, (self.width, self.hidden_width, self.bias)
-        inner = None if kind == "none" else make_feedforward(kind, *sizes, options=self.experts, layer=layer)
+        bare = kind == "none" or layer in self.mixer_only_layers
+        inner = None if bare else make_feedforward(cast(Any, kind), *sizes, options=self.experts, layer=layer)
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         scales = self.dropout, self.layer_scale, cross, self.residual_scale
         made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
@@ -381,16 +394,5 @@ class Shape:
         """Raise unless the head is one of this kind of model, and its options are consistent."""
         need_known("head", self.head, DECODER_HEADS)
         check_labels(self.head, self.labels)
-        predicts, biased = self.head == "next_token", "head" in self.bias
-        need(
-            predicts or not (self.tie_embeddings or (self.head == "none" and biased)),
-            f"head={self.head!r} needs tie_embeddings=False{' and no bias of the head' * (self.head == 'none')}",
-            f"got tie_embeddings={self.tie_embeddings}, bias={self.bias}",
-            "give tie_embeddings=False" if self.tie_embeddings else "leave bias='head' out",
-        )
-        need(
-            self.padding is None or (self.head == "classes" and 0 <= self.padding < self.vocabulary),
-            f"padding is a token from 0 to {self.vocabulary - 1} that a decoder with head='classes' leaves out",
-            f"got padding={self.padding} with head={self.head!r}",
-            "leave it out, or give the one of the tokenizer",
-        )
+        check_tied_head(self.head, self.tie_embeddings, self.bias)
+        check_padding(self.head, self.padding, self.vocabulary)

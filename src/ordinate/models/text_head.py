@@ -42,6 +42,26 @@ def check_labels(head: TextHead, labels: Sequence[str]) -> None:
     )
 
 
+def check_tied_head(head: TextHead, tied: bool, bias: Sequence[str]) -> None:
+    """Raise unless a decoder with this head can be tied, and can have these biases."""
+    need(
+        head == "next_token" or not (tied or (head == "none" and "head" in bias)),
+        f"head={head!r} needs tie_embeddings=False{' and no bias of the head' * (head == 'none')}",
+        f"got tie_embeddings={tied}, bias={bias}",
+        "give tie_embeddings=False" if tied else "leave bias='head' out",
+    )
+
+
+def check_padding(head: TextHead, padding: int | None, vocabulary: int) -> None:
+    """Raise unless a decoder with this head can have this padding token."""
+    need(
+        padding is None or (head == "classes" and 0 <= padding < vocabulary),
+        f"padding is a token from 0 to {vocabulary - 1} that a decoder with head='classes' leaves out",
+        f"got padding={padding} with head={head!r}",
+        "leave it out, or give the one of the tokenizer",
+    )
+
+
 def need_head(what: str, head: TextHead, *wanted: TextHead) -> None:
     """Raise unless a model has one of the wanted heads."""
     must = f"{what} need a model with {' or '.join(f'head={name!r}' for name in wanted)}"

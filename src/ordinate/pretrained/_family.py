@@ -331,7 +331,8 @@ def _need_types(config: Mapping[str, Any]) -> None:
 def _need_whole_cache(family: Family, config: Mapping[str, Any]) -> None:
     """Raise a ValueError if transformers would forget tokens in its cache that attention reads without a cache."""
     # the caches of families with layer_types follow these
-    caches = family.model_class in (Decoder, EncoderDecoder) and "layer_types" not in family.defaults
+    typed = "layer_types" in {*family.defaults, *family.aliases}
+    caches = family.model_class in (Decoder, EncoderDecoder) and not typed
     for name in ("sliding_window", "attention_chunk_size") if caches else ():
         need(
             name in family.defaults or config.get(name) is None,

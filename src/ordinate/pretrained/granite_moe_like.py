@@ -57,7 +57,10 @@ class GraniteMoeSharedLike(GraniteMoeLike):
         return {**super().expert_config(shape), SHARED: width or 0}
 
     def shared_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
-        there, here = f"model.layers.{layer}.shared_mlp", f"blocks.{layer}.feedforward.shared"
+        return self.network_rules(f"model.layers.{layer}.shared_mlp", f"blocks.{layer}.feedforward.shared")
+
+    def network_rules(self, there: str, here: str) -> Sequence[TensorRule]:
+        """Return the tensor mappings of that network, with its names in the checkpoint and in our model."""
         return [
             *linear_rules(f"{here}.widen", f"{there}.input_linear", bias=False),
             *linear_rules(f"{here}.narrow", f"{there}.output_linear", bias=False),

@@ -55,11 +55,11 @@ class LlamaLike(DecoderLike):
     Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `bias_key`, `out_bias`, `out_bias_key`, `inner_bias_key`,
         `sinks`, `qk_norm`, `qk_norm_key`, `qk_norms`, `qk_norm_kind`, `qk_norm_after`, `qk_norm_across`, `norm`,
-        `norm_position`, `norms`, `eps_key`, `zero_centred`, `fused_projections`, `stacked`, `output_gate`,
-        `gate_name`, `gated`, `fused_gates`, `activation_key`, `gates`, `score_options`, `heads_divide_width`,
-        `attention_rules`,
-        `feedforward_rules`, `norm_rules`, and in pairs, to read and to write: `scheme` and `scheme_config`, `windows`
-        and `window_config`, `scores` and `score_config`, `scales` and `scale_config`.
+        `norm_position`, `norms`, `final_norm`, `feedforward_name`, `eps_key`, `zero_centred`, `fused_projections`,
+        `stacked`, `output_gate`, `gate_name`, `gated`, `fused_gates`, `activation_key`, `gates`, `score_options`,
+        `heads_divide_width`, `attention_rules`, `feedforward_rules`, `norm_rules`, and in pairs, to read and to
+        write: `scheme` and `scheme_config`, `windows` and `window_config`, `scores` and `score_config`, `scales` and
+        `scale_config`.
     """
 
     prefix = "model."
@@ -114,6 +114,10 @@ class LlamaLike(DecoderLike):
         "feedforward_norm": "post_attention_layernorm",
     }
     """Names of the norms of a layer in checkpoints."""
+    final_norm: ClassVar[str] = "norm"
+    """Name of the last norm in checkpoints."""
+    feedforward_name: ClassVar[str] = "mlp"
+    """Name of the feed-forward of a layer in checkpoints."""
     fused_projections: ClassVar[bool] = False
     """Whether checkpoints have one tensor for queries, keys and values."""
     stacked: ClassVar[type[TensorRule]] = StackedQKV
@@ -240,7 +244,7 @@ class LlamaLike(DecoderLike):
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
             *self.attention_rules(shape),
             *self.feedforward_rules(shape),
-            *(linear_rules("norm", "model.norm", bias=shifted) if self.norm in PARAMETRIC else ()),
+            *(linear_rules("norm", f"model.{self.final_norm}", bias=shifted) if self.norm in PARAMETRIC else ()),
             *self.norm_rules(shape),
         ]
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
@@ -278,7 +282,8 @@ class LlamaLike(DecoderLike):
 
     def feedforward_rules(self, shape: Shape, layer: str = LAYER_PLACEHOLDER) -> Sequence[TensorRule]:
         """Return the tensor mappings of the feed-forward of a layer, or of each."""
-        there, here, biased = f"model.layers.{layer}.mlp", f"blocks.{layer}.feedforward", "feedforward" in shape.bias
+        there, here = f"model.layers.{layer}.{self.feedforward_name}", f"blocks.{layer}.feedforward"
+        biased = "feedforward" in shape.bias
         first = (("gate_up",) if self.fused_gates else ("gate", "up")) if self.gated else ("up",)
         kind = StackedPair if len(first) == 2 else TensorRule
         learned = LEARNED[shape.feedforward]().state_dict() if shape.feedforward in LEARNED else ()

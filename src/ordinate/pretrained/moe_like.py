@@ -46,8 +46,8 @@ class MoeLike(LlamaLike):
     """Llama-like decoders whose feed-forward is a mixture of experts.
 
     Must: as `LlamaLike`, and in a pair, to read and to write: `experts` and `expert_config`.
-    May: `count_key`, `router`, `gate_names`, `out_name`, `expert_layer`, `shared`, `expert_sizes`, `expert_rules` and
-    `shared_rules`.
+    May: `count_key`, `router`, `gate_names`, `fused_name`, `out_name`, `expert_layer`, `shared`, `expert_sizes`,
+    `expert_rules` and `shared_rules`.
     """
 
     count_key: ClassVar[str] = COUNT
@@ -56,8 +56,10 @@ class MoeLike(LlamaLike):
     """Name of the router in checkpoints."""
     expert_layer: ClassVar[str] = "mlp"
     """Name of router and experts in the layer of a checkpoint that has a tensor for each expert."""
-    gate_names: ClassVar[tuple[str, str]] = ("gate_proj", "up_proj")
-    """Names of gate and up projection of an expert in it."""
+    gate_names: ClassVar[tuple[str, ...]] = ("gate_proj", "up_proj")
+    """Names of gate and up projection of an expert in it; of the second only, in families without gates."""
+    fused_name: ClassVar[str] = FUSED
+    """Name of both of all experts, in files of transformers 5 in its own format."""
     out_name: ClassVar[str] = "down_proj"
     """Name of the down projection of an expert in it."""
     shared: ClassVar[str] = "shared_experts"
@@ -91,7 +93,7 @@ class MoeLike(LlamaLike):
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Read from the names of the tensors whether one is of all experts, and how many there can be."""
-        fused = any(name.endswith(FUSED) for name in names)
+        fused = any(name.endswith(self.fused_name) for name in names)
         most = math.inf if fused or not names else len(names)
         return {**super().complete_config(config, names), FUSED: fused, MOST: most}
 
@@ -126,13 +128,14 @@ class MoeLike(LlamaLike):
         there, here = f"model.layers.{layer}.{'mlp' if fused else self.expert_layer}", f"blocks.{layer}.feedforward"
         router = linear_rules(f"{here}.router", f"{there}.{self.router}", bias=False)
         if fused:
-            pairs = TensorRule(f"{here}.widen.weight", (f"{there}.{FUSED}",))
+            pairs = TensorRule(f"{here}.widen.weight", (f"{there}.{self.fused_name}",))
             return [*router, pairs, TensorRule(f"{here}.narrow.weight", (f"{there}.experts.down_proj",))]
         count = 0 if shape.experts is None else shape.experts.count
         each = [f"{there}.experts.{expert}" for expert in range(count)]
         gates = tuple(f"{expert}.{name}.weight" for expert in each for name in self.gate_names)
         outs = tuple(f"{expert}.{self.out_name}.weight" for expert in each)
-        return [*router, ExpertPairs(f"{here}.widen.weight", gates), ExpertMatrices(f"{here}.narrow.weight", outs)]
+        kind = ExpertPairs if len(self.gate_names) == 2 else ExpertMatrices
+        return [*router, kind(f"{here}.widen.weight", gates), ExpertMatrices(f"{here}.narrow.weight", outs)]
 
     def shared_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
         """Return the tensor mappings of the network of a layer that every token has beside its experts."""
@@ -140,7 +143,7 @@ class MoeLike(LlamaLike):
         gated = shape.experts is not None and shape.experts.shared_gate
         gates = tuple(f"{there}.{name}" for name in self.gate_names)
         return [
-            *linear_rules(f"{here}.widen", *gates, kind=StackedPair, bias=False),
+            *linear_rules(f"{here}.widen", *gates, kind=StackedPair if len(gates) == 2 else TensorRule, bias=False),
             *linear_rules(f"{here}.narrow", f"{there}.{self.out_name}", bias=False),
             *(linear_rules(f"{here}_gate", f"{there}_gate", bias=False) if gated else ()),
         ]

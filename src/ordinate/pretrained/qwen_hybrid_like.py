@@ -7,17 +7,16 @@ from ordinate.core.checks import need
 from ordinate.mixers._delta_rule import DeltaRuleSizes
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule
-from ordinate.pretrained.grouped_rows import GatedQKV
-from ordinate.pretrained.hybrid_like import (
+from ordinate.pretrained.delta_hybrid_like import (
     HEADS,
     KEY_HEADS,
     KEY_WIDTH,
-    LINEAR,
     TAPS,
-    TYPES,
     VALUE_WIDTH,
-    HybridLike,
+    DeltaHybridLike,
 )
+from ordinate.pretrained.grouped_rows import GatedQKV
+from ordinate.pretrained.hybrid_like import LINEAR, TYPES
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.sliding_windows import FULL
@@ -26,10 +25,10 @@ EVERY = "full_attention_interval"
 """The key of n, where every n-th layer has attention."""
 
 
-class QwenHybridLike(HybridLike):
+class QwenHybridLike(DeltaHybridLike):
     """Decoders like Qwen3-Next: zero-centred norms, attention with gates, QK-norm and RoPE on a part of each head.
 
-    Must: as `HybridLike`.
+    Must: as `DeltaHybridLike`.
     """
 
     usual_hybrid: ClassVar[Mapping[str, Any]] = {
@@ -67,13 +66,13 @@ class QwenHybridLike(HybridLike):
         # without it, the factor is another one
         return {"rope_parameters": {"partial_rotary_factor": 1.0} | parameters}
 
-    def delta_config(self, shape: Shape, sizes: DeltaRuleSizes) -> dict[str, Any]:
+    def recurrent_config(self, shape: Shape, sizes: DeltaRuleSizes) -> dict[str, Any]:
         must = f"a gated_deltanet mixer of a {self.model_type} has the norm_eps of the model, no negative_eigenvalues"
         own = f"variant.norm_eps={sizes.norm_eps} and negative_eigenvalues={sizes.negative_eigenvalues}"
         came = f"got norm_eps={shape.norm_eps}, {own}"
         fits = sizes.norm_eps == shape.norm_eps and not sizes.negative_eigenvalues
         need(fits, must, came, "use save_pretrained instead")
-        return super().delta_config(shape, sizes)
+        return super().recurrent_config(shape, sizes)
 
     def ignores(self, name: str, shape: Shape) -> bool:
         """Whether a tensor of a checkpoint without a place here is ignored: one that predicts later tokens."""
@@ -83,7 +82,7 @@ class QwenHybridLike(HybridLike):
 class Qwen35Like(QwenHybridLike):
     """Language models of Qwen3.5: the projections of a gated DeltaNet are tensors of their own.
 
-    Must: as `HybridLike`.
+    Must: as `DeltaHybridLike`.
     """
 
     def projection_rules(self, sizes: DeltaRuleSizes, there: str, here: str) -> Sequence[TensorRule]:

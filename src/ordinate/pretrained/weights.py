@@ -260,7 +260,8 @@ def _canonical_mixer(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:
     name, options = catalog.parse(entry)
     kind = MixerSpec.class_named(name)
     usual = {name: option.default for name, option in catalog.options(kind).items()}
-    return name, usual | catalog.bind(kind, options, {**shape.bindable_sizes, "layer": None})
+    bound = usual | catalog.bind(kind, options, {**shape.bindable_sizes, "layer": None})
+    return name, kind.complete_options(bound)
 
 
 def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:

@@ -10,18 +10,17 @@ from ordinate.models.block import NormPosition
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
-from ordinate.pretrained.grouped_rows import StackedFilters, StackedRows
-from ordinate.pretrained.hybrid_like import (
+from ordinate.pretrained.delta_hybrid_like import (
     HEADS,
     KEY_HEADS,
     KEY_WIDTH,
-    LINEAR,
     LINEAR_SIZES,
     TAPS,
-    TYPES,
     VALUE_WIDTH,
-    HybridLike,
+    DeltaHybridLike,
 )
+from ordinate.pretrained.grouped_rows import StackedFilters, StackedRows
+from ordinate.pretrained.hybrid_like import LINEAR, TYPES
 from ordinate.pretrained.llama_like import OUT_NORMS, LlamaLike
 from ordinate.pretrained.rope_parameters import NONE, rope_parameters, rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.sliding_windows import FULL
@@ -40,7 +39,7 @@ WHOLE = "whole_filters"
 """The setting of whether a checkpoint has one tensor of all filters of a gated DeltaNet."""
 
 
-class OlmoHybrid(HybridLike):
+class OlmoHybrid(DeltaHybridLike):
     """Olmo Hybrid: gated DeltaNet in three of four layers, the attention of OLMo 3 in the fourth, without positions.
 
     Layers with linear attention have norms before the branches, the others after them.
@@ -108,7 +107,7 @@ class OlmoHybrid(HybridLike):
         return replace(super().shape(CheckpointConfig(config)), norm_position=positions)
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        types = self._types_of(shape)
+        types = self.types_of(shape)
         must = f"a {self.model_type} has norm_position pre in layers with a gated DeltaNet, res_post in the others"
         fits = shape.layer_norm_positions == [POSITIONS[kind] for kind in types] and len(set(types)) == 2
         need(fits, f"{must}, and both", f"got {shape.norm_position} with {shape.mixer_spec}", "use save_pretrained")
@@ -117,10 +116,10 @@ class OlmoHybrid(HybridLike):
         # the key is none of theirs, but counts where it is there
         return {name: value for name, value in made.items() if name != "head_dim" or not usual}
 
-    def delta_config(self, shape: Shape, sizes: DeltaRuleSizes) -> dict[str, Any]:
+    def recurrent_config(self, shape: Shape, sizes: DeltaRuleSizes) -> dict[str, Any]:
         must = f"the gated DeltaNets of a {self.model_type} have norm_eps={EPS}"
         need(sizes.norm_eps == EPS, must, f"got {sizes.norm_eps}", "use save_pretrained instead")
-        return {**super().delta_config(shape, sizes), NEGATIVE: sizes.negative_eigenvalues}
+        return {**super().recurrent_config(shape, sizes), NEGATIVE: sizes.negative_eigenvalues}
 
     def negative_eigenvalues(self, config: Mapping[str, Any]) -> bool:
         return config[NEGATIVE]
@@ -142,7 +141,7 @@ class OlmoHybrid(HybridLike):
 
     def norm_rules(self, shape: Shape) -> Sequence[TensorRule]:
         rules: list[TensorRule] = []
-        for layer, kind in enumerate(self._types_of(shape)):
+        for layer, kind in enumerate(self.types_of(shape)):
             for ours, name in (PRE_NORMS if kind == LINEAR else self.norms).items():
                 there = f"model.layers.{layer}.{FILES.get(name, name)}"
                 rules += linear_rules(f"blocks.{layer}.{ours}", there, bias=False)

@@ -7,7 +7,8 @@ from ordinate.core.checks import need
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
-from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR_SIZES
+from ordinate.pretrained.delta_hybrid_like import LINEAR_SIZES
+from ordinate.pretrained.hybrid_like import ATTENTION_SIZES
 from ordinate.pretrained.moe_like import CHOSEN, MoeLike
 from ordinate.pretrained.qwen_hybrid_like import Qwen35Like
 from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR_SIZES
+from ordinate.pretrained.delta_hybrid_like import LINEAR_SIZES
+from ordinate.pretrained.hybrid_like import ATTENTION_SIZES
 from ordinate.pretrained.qwen_hybrid_like import Qwen35Like
 
 

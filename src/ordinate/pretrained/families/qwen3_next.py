@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 from ordinate.mixers._delta_rule import DeltaRuleSizes
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained.delta_hybrid_like import LINEAR_SIZES
 from ordinate.pretrained.grouped_rows import GroupedRows
-from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR_SIZES
+from ordinate.pretrained.hybrid_like import ATTENTION_SIZES
 from ordinate.pretrained.moe_like import CHOSEN
 from ordinate.pretrained.qwen_hybrid_like import QwenHybridLike
 from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT, QwenMoeLike

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.models.shape import Shape
@@ -122,11 +123,11 @@ class TextRunner(Runner):
     def theirs(self, model: Any, inputs: Texts) -> Outputs:
         return joined([self.theirs_once(model, call) for call in inputs.calls()])
 
-    def position_arguments(self, model: Any, texts: Texts) -> dict[str, Tensor]:
-        """Return the positions in transformers' terms; empty for models that take none."""
+    def position_arguments(self, model: Any, positions: Int[Tensor, "b n"]) -> dict[str, Tensor]:
+        """Return positions that count from 0 in transformers' terms; empty for models that take none."""
         if "position_ids" not in inspect.signature(model.forward).parameters:
             return {}
-        return {"position_ids": self.family.position_ids(texts.ids.positions, self.shape)}
+        return {"position_ids": self.family.position_ids(positions, self.shape)}
 
     def steps(self, model: Any, text: Text, start: int, first: int, *, ours: bool) -> Iterator[Tensor]:
         """Decode a text with a cache, the `first` tokens at once and then one at a time.

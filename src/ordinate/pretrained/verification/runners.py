@@ -73,7 +73,7 @@ class DecoderRunner(HeadRunner):
 
     def theirs_once(self, model: Any, texts: Texts) -> Outputs:
         rows = texts.ids
-        places = self.position_arguments(model, texts)
+        places = self.position_arguments(model, rows.positions)
         came = model(rows.values, attention_mask=rows.mask, use_cache=False, return_dict=True, **places)
         if self.shape.head == "none":
             return {self.output: rows.tokens(came.last_hidden_state)}
@@ -95,7 +95,8 @@ class DecoderRunner(HeadRunner):
                 where = Geometry.from_positions(places[None, :, None]) if begins else None
                 yield (model.hidden_states if self.shape.head == "none" else model)(piece, where, cache)[0]
                 continue
-            told = {"position_ids": places[None]} if start else {}
+            # as generate does: a Bamba without them counts from 0 in each piece
+            told = self.position_arguments(model, places[None])
             came, kept = with_cache(model, kept, input_ids=piece, **told)
             yield (came.last_hidden_state if self.shape.head == "none" else came.logits)[0]
 
@@ -129,7 +130,8 @@ class EncoderRunner(HeadRunner):
 
     def theirs_once(self, model: Any, texts: Texts) -> Outputs:
         rows, head, types = texts.ids, self.shape.head, texts.token_types
-        told = self.position_arguments(model, texts) | ({} if types is None else {"token_type_ids": types})
+        told = {} if types is None else {"token_type_ids": types}
+        told |= self.position_arguments(model, rows.positions)
         came = model(rows.values, attention_mask=rows.mask, return_dict=True, **told)
         if head in ("masked", *READERS):
             return self.their_logits(came, rows)
