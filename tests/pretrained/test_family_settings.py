@@ -19,6 +19,7 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0]
 LONG |= {"original_max_position_embeddings": 16, "short_mscale": 1.2, "long_mscale": 1.2}
 PARTIAL = {"rope_type": "default", "rope_theta": 1e4}
 LLAMA3 = PARTIAL | {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+WINDOW_TYPES = ("full_attention", "sliding_attention")
 ATTENTION = {"rope_theta": 1e4, "clip_qkv": 1.0}
 
 
@@ -77,6 +78,11 @@ def agrees(folder):
             "laguna",
             {"moe_apply_router_weight_on_input": True},
             "supported with moe_apply_router_weight_on_input=False",
+        ),
+        (
+            "laguna",
+            {"rope_parameters": {kind: {"rope_type": [1], "rope_theta": 9.0} for kind in WINDOW_TYPES}},
+            r"rope_type must be the name of a type of RoPE; got \[1\]; ",
         ),
         ("laguna", {"gating": "none"}, "gating must be true or false, or per-head or per-element; got 'none'; load"),
         (

@@ -48,7 +48,7 @@ def partial_layer_type_rope(
     found = {one: _object_of(every, one) for one in sorted({kind, *config["layer_types"]})}
     types = {one: given.get("rope_type") or given.get("type") or "default" for one, given in found.items()}
     # where one type is scaled, transformers completes all of them with the keys beside the dictionary
-    scaled = set(types.values()) != {"default"}
+    scaled = any(named != "default" for named in types.values())
     beside = {name: config.get(name) if scaled else None for name in ("rope_theta", "partial_rotary_factor")}
     own = {name: value for name, value in beside.items() if value is not None} | dict(found[kind])
     must, came = f"rope_parameters of {kind} must have a rope_theta", f"got {shown(found[kind])}"
