@@ -276,7 +276,7 @@ class BlackBoxModel(ModelAdapter):
         if not error <= max(1e-3, 8 * torch.finfo(own.dtype).eps):
             raise NotApplicable(
                 "attention in unfused operations, which can be watched, does not reproduce that of the model: "
-                f"relative error {error:.1e}; attach what ordinate.load makes of the checkpoint, if it reads this family"
+                f"relative error {error:.1e}; attach what ordinate.load returns, where it reads this family"
             )
 
     def _find_positions(self, run: Run, example: Inputs) -> None:
