@@ -505,6 +505,9 @@ ENCODER_DECODERS = {
     "bart": BART,
     "mbart": BART | {"scale_embedding": False},
     "pegasus": MARIAN | {"activation_function": "relu"},
+    "m2m_100": BART | {"scale_embedding": True},
+    "m2m_100, odd width": BART
+    | {"d_model": 33, "encoder_attention_heads": 3, "decoder_attention_heads": 1, "pad_token_id": 0},
     "marian, separate embeddings": MARIAN
     | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "activation_function": "relu"},
 }

@@ -246,7 +246,9 @@ def here(family, seed, bases, folder):
             "GPT2LMHeadModel": LM,
             "OpenAIGPTLMHeadModel": LM,
             "MarianMTModel": PAIRS,
-            **dict.fromkeys((f"{stem}ForConditionalGeneration" for stem in ("Bart", "MBart", "Pegasus")), PAIRS),
+            **dict.fromkeys(
+                (f"{stem}ForConditionalGeneration" for stem in ("Bart", "MBart", "Pegasus", "M2M100")), PAIRS
+            ),
             "T5ForConditionalGeneration": PAIRS,
             "MT5ForConditionalGeneration": PAIRS,
             "UMT5ForConditionalGeneration": PAIRS,

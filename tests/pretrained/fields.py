@@ -1759,6 +1759,12 @@ FIELDS = {
     **dict.fromkeys(("t5_encoder", "mt5_encoder", "umt5_encoder"), (T5_SIZES, T5_FIELDS, [TEXTS])),
     "marian": (MARIAN, MARIAN_FIELDS, [PAIRS]),
     **dict.fromkeys(("bart", "mbart", "pegasus"), (MARIAN, BART_FIELDS, [PAIRS])),
+    "m2m_100": (
+        MARIAN | {"pad_token_id": 1, "decoder_start_token_id": 2},
+        BART_FIELDS
+        | {"d_model": [24, 12], "pad_token_id": [OUT, None, 0, 2, -1], "decoder_start_token_id": [OUT, None, 0, 40]},
+        [PAIRS],
+    ),
 }
 
 # of layers without attention, beside those with the attention of the family

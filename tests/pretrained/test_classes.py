@@ -15,7 +15,7 @@ ALSO = {
     *("BertForPreTraining", "BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "CamembertForCausalLM"),
     *("ElectraForCausalLM", "RobertaPreLayerNormForCausalLM", "RoFormerForCausalLM"),
     *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model", "MT5Model", "UMT5Model"),
-    *("BartModel", "MBartModel", "PegasusModel", "MarianModel"),
+    *("BartModel", "MBartModel", "PegasusModel", "MarianModel", "M2M100Model"),
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -358,6 +359,39 @@ def test_an_invalid_checkpoint_is_refused(name, change, match, spoilt):
         load(spoilt(name, **change))
 
 
+@pytest.mark.parametrize(
+    ("config", "match"),
+    [
+        ({"pad_token_id": None}, r"count from pad_token_id \+ 1, .*; got pad_token_id=None; set it"),
+        ({"pad_token_id": -2}, r"count from pad_token_id \+ 1, .*; got pad_token_id=-2"),
+        (
+            {"decoder_start_token_id": 1},
+            "decoder_start_token_id of an m2m_100 must not be pad_token_id.*; got 1 for both",
+        ),
+        ({"decoder_start_token_id": None, "bos_token_id": 1}, "must not be pad_token_id"),
+    ],
+)
+def test_an_m2m_100_needs_a_padding_token_that_does_not_start_texts(config, match, spoilt):
+    with pytest.raises(ValueError, match=match):
+        load(spoilt("m2m_100", config=config))
+
+
+@torch.no_grad()
+def test_an_m2m_100_without_a_padding_token_counts_from_0(spoilt, tmp_path):
+    import transformers
+
+    folder = spoilt("m2m_100", config={"pad_token_id": -1})
+    model, other = load(folder), transformers.M2M100ForConditionalGeneration.from_pretrained(folder).eval()
+    assert model.shape.padding is None
+    assert "position_offset=0" in model.shape.scheme
+    near(model(SOURCE, TARGET), expected(other))
+    save(model, tmp_path / "again", "m2m_100")
+    assert load(tmp_path / "again").shape == model.shape
+    start = replace(model.shape, padding=model.shape.start, scheme=model.shape.scheme.replace("=0", "=3"))
+    with pytest.raises(ValueError, match=r"start of an m2m_100 must not be padding.*; got 2 for both"):
+        save(EncoderDecoder(start), tmp_path / "third", "m2m_100")
+
+
 SIZES = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
 
 
@@ -366,6 +400,7 @@ SIZES = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
     [
         ("t5", {}, "a t5 requires mixer='softmax:variant.scale=1.0'.*; got 'softmax'"),
         ("marian", {"norm_position": "pre"}, "a marian requires .*norm_position='post'"),
+        ("m2m_100", {"logit_bias": True}, "an? m2m_100 requires .*logit_bias=False"),
     ],
 )
 def test_a_shape_that_a_family_cannot_represent_is_not_written(kind, choices, match, tmp_path):

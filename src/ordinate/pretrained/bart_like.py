@@ -50,7 +50,7 @@ class BartLike(EncoderDecoderLike):
     """BART-like encoder-decoders: the original Transformer with biases and LayerNorm, and with a bias of the logits.
 
     Must: `model_type`, `generation_class`, `defaults`, `scheme`, `schemes` and `position_rules`.
-    May: `norm_position`, `embedding_norm`, `vocabularies` with `vocabulary_config`.
+    May: `norm_position`, `embedding_norm`, `has_logit_bias`, `vocabularies` with `vocabulary_config`.
     """
 
     prefix = "model."
@@ -61,8 +61,8 @@ class BartLike(EncoderDecoderLike):
     """Where a layer has its norms; with `pre`, encoder and decoder end with one."""
     embedding_norm: ClassVar[bool] = False
     """Whether embeddings are normalised, with positions."""
-    schemes: ClassVar[tuple[str, ...]]
-    """The schemes that its models may have."""
+    has_logit_bias: ClassVar[bool] = True
+    """Whether its logits may have a bias."""
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 50_265,
         "max_position_embeddings": 1024,
@@ -82,11 +82,15 @@ class BartLike(EncoderDecoderLike):
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Take a model without a bias of its logits, as a BartModel, for one with zeros, as transformers does."""
-        return {**super().complete_config(config, names), "biased": LOGIT_BIAS in names}
+        return {**super().complete_config(config, names), "biased": self.has_logit_bias and LOGIT_BIAS in names}
 
     @abstractmethod
     def scheme(self, config: Mapping[str, Any]) -> str:
         """Return the scheme spec of encoder and decoder."""
+
+    @abstractmethod
+    def schemes(self, shape: Shape) -> tuple[str, ...]:
+        """Return the schemes that a model of this width and these special tokens may have."""
 
     @abstractmethod
     def position_rules(self, shape: Shape, side: str) -> list[TensorRule]:
@@ -141,9 +145,11 @@ class BartLike(EncoderDecoderLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         mixers = dict.fromkeys(("mixer", "source_mixer", "cross_mixer"), MIXER)
-        scheme = str(shape.scheme_spec) if shape.scheme_spec in self.schemes else self.schemes[0]
-        norms = {"norm_position": self.norm_position, "embedding_norm": self.embedding_norm}
-        full = need_encoder_decoder(self, shape, **mixers, **norms, scheme=scheme, source_scheme=scheme)
+        known = self.schemes(shape)
+        scheme = str(shape.scheme_spec) if shape.scheme_spec in known else known[0]
+        parts = {"norm_position": self.norm_position, "embedding_norm": self.embedding_norm}
+        parts |= {} if self.has_logit_bias else {"logit_bias": False}
+        full = need_encoder_decoder(self, shape, **mixers, **parts, scheme=scheme, source_scheme=scheme)
         sides = {
             "encoder": {
                 "layers": full.source_layers,
@@ -203,11 +209,13 @@ class BartLike(EncoderDecoderLike):
 class LearnedBartLike(BartLike):
     """Those with learned positions, whose first two rows are not used."""
 
-    schemes = (LEARNED,)
     embedding_norm = True
 
     def scheme(self, config: Mapping[str, Any]) -> str:
         return LEARNED
+
+    def schemes(self, shape: Shape) -> tuple[str, ...]:
+        return (LEARNED,)
 
     def position_rules(self, shape: Shape, side: str) -> list[TensorRule]:
         return [CountedRows(f"{side}.schemes.0.table", (f"model.{side}.{TABLE}",), 1)]
@@ -216,7 +224,6 @@ class LearnedBartLike(BartLike):
 class SinusoidalBartLike(BartLike):
     """Those with sinusoids; tables of other numbers that are stored, or of sinusoids in 16 bits, are learned ones."""
 
-    schemes = (SINUSOIDS, LEARNED)
     # see `refined`
     ignored_suffixes = (*BartLike.ignored_suffixes, TABLE)
 
@@ -232,6 +239,9 @@ class SinusoidalBartLike(BartLike):
 
     def scheme(self, config: Mapping[str, Any]) -> str:
         return LEARNED if config["stored"] else SINUSOIDS
+
+    def schemes(self, shape: Shape) -> tuple[str, ...]:
+        return SINUSOIDS, LEARNED
 
     def position_rules(self, shape: Shape, side: str) -> list[TensorRule]:
         stored = shape.scheme_spec == LEARNED
