@@ -1565,6 +1565,16 @@ FIELDS = {
     "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
     "xlm_roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
     "camembert": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
+    **dict.fromkeys(
+        ("data2vec_text", "xlm_roberta_xl"),
+        (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2, 12]}, ENCODER_HEADS),
+    ),
+    "megatron_bert": (BERT, BERT_FIELDS, ENCODER_HEADS),
+    "ernie": (
+        BERT,
+        BERT_FIELDS | {"use_task_id": [OUT, True, True, False], "task_type_vocab_size": [OUT, 1, 5]},
+        ENCODER_HEADS,
+    ),
     "distilbert": (
         {
             "vocab_size": WORDS,

@@ -14,6 +14,8 @@ FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
 ALSO = {
     *("BertForPreTraining", "BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "CamembertForCausalLM"),
     *("ElectraForCausalLM", "RobertaPreLayerNormForCausalLM", "RoFormerForCausalLM"),
+    *("Data2VecTextForCausalLM", "XLMRobertaXLForCausalLM", "MegatronBertForCausalLM", "MegatronBertForPreTraining"),
+    *("ErnieForCausalLM", "ErnieForPreTraining"),
     *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model", "MT5Model", "UMT5Model"),
     *("BartModel", "MBartModel", "PegasusModel", "MarianModel", "M2M100Model"),
 }

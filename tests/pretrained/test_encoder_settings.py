@@ -65,6 +65,15 @@ CASES = [
     ("mpnet", MASKED, {"tie_word_embeddings": False, "relative_attention_num_buckets": 40}),
     *(("roberta_prelayernorm", head, {"hidden_act": "relu"}) for head in (MASKED, BASE, CLASSES)),
     ("roberta_prelayernorm", "ForCausalLM", {"is_decoder": True, "tie_word_embeddings": False}),
+    *(
+        (family, head, {"hidden_act": "relu"})
+        for family in ("xlm_roberta_xl", "megatron_bert")
+        for head in (MASKED, BASE, CLASSES)
+    ),
+    *(
+        (family, "ForCausalLM", {"is_decoder": True, "tie_word_embeddings": False})
+        for family in ("data2vec_text", "xlm_roberta_xl", "megatron_bert", "ernie")
+    ),
     *(("nomic_bert", head, {"hidden_act": "gelu", "head_dim": 6}) for head in (MASKED, BASE, CLASSES, TOKENS)),
     ("nomic_bert", MASKED, {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 100.0}}),
     ("nomic_bert", MASKED, {"tie_word_embeddings": False}),
@@ -115,6 +124,56 @@ def test_the_setting_changes_the_numbers(made):
         other = Encoder(EncoderShape(**vars(model.shape) | usual)).eval()
         other.load_state_dict(model.state_dict(), strict=False)
         assert (model(text) - other(text)).abs().max() > 1e-3
+
+
+CROSSED = ("bert", "roberta", "roberta_prelayernorm", "esm", "data2vec_text", "xlm_roberta_xl", "megatron_bert")
+
+
+@pytest.mark.parametrize("family", CROSSED)
+def test_cross_attention_is_left_out_with_a_warning(family, made):
+    folder = made(family, MASKED, is_decoder=True, add_cross_attention=True)
+    assert any("crossattention" in name for name in load_file(folder / "model.safetensors"))
+    with pytest.warns(UserWarning, match="cross-attention is not loaded"):
+        load(folder)
+
+
+@pytest.mark.parametrize("head", [MASKED, BASE, CLASSES])
+def test_the_first_task_of_an_ernie_is_added_to_its_token_types(head, made, tmp_path):
+    folder = made("ernie", head, use_task_id=True, task_type_vocab_size=5)
+    stored = load_file(folder / "model.safetensors")
+    kinds, tasks = (
+        next(stored[name] for name in stored if name.endswith(f"{kind}_type_embeddings.weight"))
+        for kind in ("token", "task")
+    )
+    assert tasks.shape == (5, 16)
+    assert tasks[0].abs().min() > 0
+    with pytest.warns(UserWarning, match="task types other than 0 are not loaded"):
+        model = load(folder)
+    assert model.kinds.weight.equal(kinds + tasks[0])
+    with pytest.warns(UserWarning, match="task types"):
+        found = verify(folder, checks=["outputs", "gradients", "left padding", "right padding", "packing"])
+    assert found.agrees, found.to_dict()
+    save(model, tmp_path / "again", "ernie")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["use_task_id"] is False
+    assert not any("task_type" in name for name in load_file(tmp_path / "again" / "model.safetensors"))
+    assert load(tmp_path / "again").shape == model.shape
+    again = verify(tmp_path / "again", checks=["outputs"])
+    assert again.agrees, again.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "match"),
+    [
+        (0, "task_type_vocab_size in config.json must be above zero; got 0"),
+        (4, r"task_type_embeddings.weight must have shape \(4, 16\) .*; got \(5, 16\)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:task types")
+def test_the_tasks_of_an_ernie_are_counted(tasks, match, made):
+    told = {"use_task_id": True, "task_type_vocab_size": tasks}
+    folder = made("ernie", BASE, told, use_task_id=True, task_type_vocab_size=5)
+    with pytest.raises(ValueError, match=match):
+        load(folder)
 
 
 def test_a_decoder_of_its_own_has_the_names_of_transformers(made, tmp_path):

@@ -43,6 +43,9 @@ class TensorRule:
         theirs: names in the checkpoint, in order.
     """
 
+    adds: ClassVar[bool] = False
+    """Whether the Ordinate tensor is a sum of those of the checkpoint, so that its gradient is that of the first."""
+
     ours: str
     theirs: tuple[str, ...]
 

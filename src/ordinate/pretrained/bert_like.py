@@ -26,12 +26,7 @@ from ordinate.pretrained._family import (
 from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings, masked_logit_rules
 
 MIXER = "softmax:variant.bias=true"
-# parts of a layer that read the output of an encoder
-CROSS_ATTENTION = tuple(
-    f"crossattention.{part}.{kind}"
-    for part in ("self.query", "self.key", "self.value", "output.dense", "output.LayerNorm")
-    for kind in ("weight", "bias")
-)
+ATTENTION = "attention."
 
 
 class BertLike(Family):
@@ -39,8 +34,8 @@ class BertLike(Family):
 
     Must: `model_type`, `prefix`, `masked_lm_class`, `causal_lm_class`, `base_class`, `masked_transform`,
         `masked_norm`, and `masked_logits` or `masked_decoder`.
-    May: `keys`, `layer`, `projections`, `parts` and `final_norm` (other names), `norm_position`, `activations`,
-        `biases`, `text_heads`, `text_classifier`,
+    May: `keys`, `layer`, `projections`, `parts` and `final_norm` (other names), `norm_position`, `embedding_norm`,
+        `activations`, `biases`, `text_heads`, `text_classifier`,
         `classifier_rules`, `masked_logit_rules`, `head_activation`, `pool_activation`, `named_heads`, `has_pooler`,
         `mixer` with `mixers`, `embeddings` with `embeddings_config` and `embedding_rules`, `position_rules`,
         `padding`.
@@ -95,6 +90,8 @@ class BertLike(Family):
     """Name of the norm after the last layer, behind the prefix; "": none."""
     norm_position: ClassVar[NormPosition] = "post"
     """Where a layer has its norms."""
+    embedding_norm: ClassVar[bool] = True
+    """Whether embeddings are normalised, with positions and token types."""
     masked_lm_class: ClassVar[str]
     """The transformers class with a masked-LM head."""
     causal_lm_class: ClassVar[str]
@@ -207,7 +204,7 @@ class BertLike(Family):
 
     def embeddings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a shape that describe token embeddings and positions."""
-        return {"scheme": "learned", "embedding_norm": True, "token_types": self.token_types(config)}
+        return {"scheme": "learned", "embedding_norm": self.embedding_norm, "token_types": self.token_types(config)}
 
     def embeddings_config(self, shape: EncoderShape) -> dict[str, Any]:
         """Return the config.json keys of token embeddings and positions.
@@ -237,7 +234,7 @@ class BertLike(Family):
             TensorRule("tokens.weight", (f"{table}.word_embeddings.weight",)),
             *self.token_type_rules(table, shape),
             *self.position_rules(f"{table}.position_embeddings.weight", shape.padding),
-            *linear_rules("embedding_norm", f"{table}.LayerNorm", bias=True),
+            *(linear_rules("embedding_norm", f"{table}.LayerNorm", bias=True) if self.embedding_norm else ()),
         ]
 
     def architecture(self, shape: Shape) -> str:
@@ -303,7 +300,14 @@ class BertLike(Family):
         }
 
     def ignored(self, shape: Shape) -> tuple[str, ...]:
-        return (*self.ignored_suffixes, *(CROSS_ATTENTION if self.has(self.settings, "add_cross_attention") else ()))
+        crossed = self.has(self.settings, "add_cross_attention")
+        return (*self.ignored_suffixes, *(self.cross_attention() if crossed else ()))
+
+    def cross_attention(self) -> list[str]:
+        """Return the names of the tensors of a layer that read the output of an encoder."""
+        parts = (*self.projections, self.parts["mixer.out"], self.parts["mixer_norm"])
+        own = [part for part in parts if isinstance(part, str) and part.startswith(ATTENTION)]
+        return [f"cross{part}.{kind}" for part in own for kind in ("weight", "bias")]
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here, top = f"{self.prefix}{self.layer}.{{}}", "blocks.{}", cast(EncoderShape, shape)

@@ -116,7 +116,16 @@ def published_shape(source: str | Path) -> Shape:
     Raises:
         ValueError: as for `load`, concerning config.json.
     """
-    return _opened(resolve_checkpoint(source))[1]
+    return published_family(source)[1]
+
+
+def published_family(source: str | Path) -> tuple[Family, Shape]:
+    """Return the family of a published model, with the settings of its config.json, and its `Shape`.
+
+    Raises:
+        ValueError: as for `load`, concerning config.json.
+    """
+    return _opened(resolve_checkpoint(source))[:2]
 
 
 def _need_published(folder: Path, config: Mapping[str, Any]) -> None:

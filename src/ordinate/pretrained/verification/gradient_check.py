@@ -49,6 +49,9 @@ class GradientCheck(Check):
         kept |= {name for name, _ in model.named_buffers()}
         gradients = {name: x.detach() if name in kept else _gradient(x) for name, x in tensors.items()}
         model.zero_grad(set_to_none=True)
+        for rule in family.all_rules(shape):
+            added = [family.stored_name(name, tensors) for name in rule.theirs[1:]] if rule.adds else []
+            gradients |= {name: torch.zeros_like(gradients[name]) for name in added}
         _need_finite(gradients)
         with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
             model.save_pretrained(folder, state_dict=gradients)

@@ -15,7 +15,7 @@ from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family
 from ordinate.pretrained.checkpoint_files import ADAPTER, SizedTensors, read_config
-from ordinate.pretrained.find_family import family_for, wrapper_for
+from ordinate.pretrained.find_family import wrapper_for
 from ordinate.pretrained.quantised_tensors import need_same_dequantised, open_tensors
 from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
@@ -34,7 +34,7 @@ from ordinate.pretrained.verification.outputs import Results
 from ordinate.pretrained.verification.result import CheckResult, Verification
 from ordinate.pretrained.verification.runners import RUNNERS
 from ordinate.pretrained.verification.theirs import load_theirs, quiet, transformers_library, with_default_type
-from ordinate.pretrained.weights import load, published_shape
+from ordinate.pretrained.weights import load, published_family
 
 CHECKS: Sequence[type[Check]] = (
     OutputsCheck,
@@ -90,7 +90,7 @@ def verify(
     config = read_config(folder)
     _need_published(folder, config)
     library = transformers_library()
-    family, shape = family_for(config), published_shape(folder)
+    family, shape = published_family(folder)
     runner = _runner(family, shape, config, tokens, seed)
     chosen = _chosen(checks)
     tensors = open_tensors(folder, config)
