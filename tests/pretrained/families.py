@@ -517,6 +517,8 @@ ENCODER_DECODERS = {
     "bart": BART,
     "mbart": BART | {"scale_embedding": False},
     "pegasus": MARIAN | {"activation_function": "relu"},
+    "plbart": BART,
+    "blenderbot": BART | {"activation_function": "gelu_new"},
     "m2m_100": BART | {"scale_embedding": True},
     "m2m_100, odd width": BART
     | {"d_model": 33, "encoder_attention_heads": 3, "decoder_attention_heads": 1, "pad_token_id": 0},

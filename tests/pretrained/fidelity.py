@@ -247,7 +247,11 @@ def here(family, seed, bases, folder):
             "OpenAIGPTLMHeadModel": LM,
             "MarianMTModel": PAIRS,
             **dict.fromkeys(
-                (f"{stem}ForConditionalGeneration" for stem in ("Bart", "MBart", "Pegasus", "M2M100")), PAIRS
+                (
+                    f"{stem}ForConditionalGeneration"
+                    for stem in ("Bart", "MBart", "Pegasus", "M2M100", "PLBart", "Blenderbot")
+                ),
+                PAIRS,
             ),
             "T5ForConditionalGeneration": PAIRS,
             "MT5ForConditionalGeneration": PAIRS,

@@ -1768,7 +1768,8 @@ FIELDS = {
     **dict.fromkeys(("t5", "mt5", "umt5"), (T5_SIZES, T5_FIELDS, [PAIRS])),
     **dict.fromkeys(("t5_encoder", "mt5_encoder", "umt5_encoder"), (T5_SIZES, T5_FIELDS, [TEXTS])),
     "marian": (MARIAN, MARIAN_FIELDS, [PAIRS]),
-    **dict.fromkeys(("bart", "mbart", "pegasus"), (MARIAN, BART_FIELDS, [PAIRS])),
+    **dict.fromkeys(("bart", "mbart", "pegasus", "plbart"), (MARIAN, BART_FIELDS, [PAIRS])),
+    "blenderbot": (MARIAN, BART_FIELDS | {"encoder_no_repeat_ngram_size": [OUT, 0, 2]}, [PAIRS]),
     "m2m_100": (
         MARIAN | {"pad_token_id": 1, "decoder_start_token_id": 2},
         BART_FIELDS

@@ -17,7 +17,7 @@ ALSO = {
     *("Data2VecTextForCausalLM", "XLMRobertaXLForCausalLM", "MegatronBertForCausalLM", "MegatronBertForPreTraining"),
     *("ErnieForCausalLM", "ErnieForPreTraining"),
     *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model", "MT5Model", "UMT5Model"),
-    *("BartModel", "MBartModel", "PegasusModel", "MarianModel", "M2M100Model"),
+    *("BartModel", "MBartModel", "PegasusModel", "MarianModel", "M2M100Model", "PLBartModel", "BlenderbotModel"),
 }
 
 

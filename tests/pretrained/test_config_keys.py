@@ -58,7 +58,7 @@ BIASED = ("gptj", "codegen", "phi")
 # transformers refuses the others, or never ties them
 UNTIED = ("dbrx", "nemotron_h")
 ONE_WINDOW = ("mistral", "ministral3", "mixtral", "phimoe", "qwen3_moe", "phi3", "starcoder2")
-PAIRS = ("t5", "mt5", "umt5", "marian", "bart", "mbart", "pegasus", "m2m_100")
+PAIRS = ("t5", "mt5", "umt5", "marian", "bart", "mbart", "pegasus", "m2m_100", "plbart", "blenderbot")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
 HEADS = ("lm_head.weight", "embed_out.weight", "output_projection.weight")

@@ -360,6 +360,34 @@ def test_an_invalid_checkpoint_is_refused(name, change, match, spoilt):
 
 
 @pytest.mark.parametrize(
+    ("told", "written", "size"),
+    [
+        ({"encoder_no_repeat_ngram_size": 2}, None, 2),
+        ({}, None, 0),
+        ({"encoder_no_repeat_ngram_size": 2}, {}, 0),
+        ({}, {"encoder_no_repeat_ngram_size": 1}, 1),
+    ],
+)
+def test_a_blenderbot_repeats_what_a_file_lets_it_repeat(told, written, size, spoilt, tmp_path):
+    import transformers
+
+    folder = spoilt("blenderbot")
+    config = json.loads((folder / "config.json").read_text())
+    config = {name: value for name, value in config.items() if name != "encoder_no_repeat_ngram_size"} | told
+    (folder / "config.json").write_text(json.dumps(config))
+    if written is not None:
+        (folder / "generation_config.json").write_text(json.dumps(written))
+    other = transformers.BlenderbotForConditionalGeneration.from_pretrained(folder)
+    assert (other.generation_config.encoder_no_repeat_ngram_size or 0) == size
+    model = load(folder)
+    assert model.shape.rules.encoder_no_repeat_ngram_size == size
+    save(model, tmp_path / "again", "blenderbot")
+    assert load(tmp_path / "again").shape == model.shape
+    again = transformers.BlenderbotForConditionalGeneration.from_pretrained(tmp_path / "again")
+    assert (again.generation_config.encoder_no_repeat_ngram_size or 0) == size
+
+
+@pytest.mark.parametrize(
     ("config", "match"),
     [
         ({"pad_token_id": None}, r"count from pad_token_id \+ 1, .*; got pad_token_id=None; set it"),
@@ -409,7 +437,7 @@ def test_a_shape_that_a_family_cannot_represent_is_not_written(kind, choices, ma
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["bart", "mbart", "pegasus", "marian"])
+@pytest.mark.parametrize("name", ["bart", "mbart", "pegasus", "marian", "plbart", "blenderbot"])
 def test_a_model_without_a_bias_of_its_logits_is_read_and_written(name, tmp_path):
     """Files of a `BartModel` such as facebook/bart-base, which transformers reads with zeros in its place."""
     whole = theirs(name)

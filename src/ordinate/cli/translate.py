@@ -83,7 +83,7 @@ def translate(
     ----------
     model
         Folder of an encoder-decoder, as `ordinate train` prints it, or of a published one (config.json, safetensors,
-        tokenizer.json): t5, mt5, marian, bart, mbart, m2m_100 or pegasus.
+        tokenizer.json): t5, mt5, marian, bart, mbart, m2m_100, pegasus, plbart or blenderbot.
     text
         A sentence; or the path of a file with a sentence in each line; or - for standard input.
     writing
