@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, Mamba2Config, Qwen3NextConfig
+from transformers import DynamicCache, Lfm2Config, Mamba2Config, Qwen3NextConfig
+from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
 from ordinate import Geometry
-from ordinate.mixers import GatedDeltaNet, GatedDeltaOptions, Mamba2, Mamba2Options
+from ordinate.mixers import GatedDeltaNet, GatedDeltaOptions, GatedShortConvolution, Mamba2, Mamba2Options
 from ordinate.schemes import NoPosition
 
 TOKENS = 11
@@ -73,6 +74,20 @@ def gated_deltanet(value_heads=4, ratio=1, key_heads=2, value_width=None, **vari
     return config, there, here
 
 
+def gated_short_convolution(taps=3, bias=False):
+    """A gated short convolution of LFM2, and ours with its weights."""
+    config = Lfm2Config(hidden_size=16, num_hidden_layers=1, layer_types=["conv"], conv_L_cache=taps, conv_bias=bias)
+    there = drawn(Lfm2ShortConv(config, 0))
+    here = GatedShortConvolution(width=16, taps=taps, bias=bias)
+    here.project.load_state_dict(there.in_proj.state_dict())
+    here.out.load_state_dict(there.out_proj.state_dict())
+    with torch.no_grad():
+        here.convolution.weight.copy_(there.conv.weight[:, 0])
+        if bias:
+            here.convolution.bias.copy_(there.conv.bias)
+    return config, there, here
+
+
 CASES = {
     "mamba2": mamba2,
     "mamba2, one group": lambda: mamba2(n_groups=1, conv_kernel=4),
@@ -85,6 +100,8 @@ CASES = {
     "gated_deltanet, odd values": lambda: gated_deltanet(value_width=7),
     "gated_deltanet, gelu": lambda: gated_deltanet(ratio=2, activation="gelu"),
     "gated_deltanet, as many keys": lambda: gated_deltanet(key_heads=4),
+    "gated_short_convolution": gated_short_convolution,
+    "gated_short_convolution, biases": lambda: gated_short_convolution(4, bias=True),
 }
 
 

@@ -12,6 +12,7 @@ from .dape import DapeAttention as DapeAttention
 from .deltanet import DeltaNet as DeltaNet
 from .fox import ForgettingAttention as ForgettingAttention
 from .gated_deltanet import GatedDeltaNet as GatedDeltaNet
+from .gated_short_convolution import GatedShortConvolution as GatedShortConvolution
 from .gla import GatedLinearAttention as GatedLinearAttention
 from .gru import Gru as Gru
 from .h3 import H3 as H3
