@@ -44,6 +44,7 @@ FORMS = {
         False,
     ),
     "Command A+": ("swiglu", ExpertOptions(5, shared_hidden=7, combined="average"), False),
+    "large eps": ("swiglu", ExpertOptions(5, scores="sigmoid", sum_eps=0.5), False),
     "latent": ("swiglu", ExpertOptions(5, latent=6, shared_hidden=7), False),
     "latent, biases": ("gelu", ExpertOptions(4, 3, latent=10), True),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
@@ -118,7 +119,7 @@ def looped(name, experts, x):
         if options.scores == "sparsemixer":
             scores = dict(sparse(logits, options.jitter))
             chosen = list(scores)
-        total = sum(scores[one] for one in chosen) if options.normalise else 1
+        total = sum(scores[one] for one in chosen) + options.sum_eps if options.normalise else 1
         read = token if options.latent is None else layer(experts.compress, token)
         each = (layer(experts.narrow, hidden(name, layer(experts.widen, read, one)), one) for one in chosen)
         row = sum(options.scale * scores[one] / total * y for one, y in zip(chosen, each, strict=True))
@@ -320,6 +321,11 @@ def test_sigmoids_are_those_of_logits_in_32_bits():
         (
             {"count": 4, "jitter": 0.1},
             "jitter .* has an effect with scores='sparsemixer' only; got 0.1, scores='softmax'",
+        ),
+        ({"count": 4, "sum_eps": -1.0}, "sum_eps must lie in .*; got -1.0"),
+        (
+            {"count": 4, "sum_eps": 0.1, "normalise": False},
+            "sum_eps has an effect with normalise only; got",
         ),
         ({"count": 4, "latent": 0}, "latent must be above zero; got 0"),
         ({"count": 4, "shared_hidden": 3, "limit": 1.0}, "a shared network has no limit; got limit=1.0, shared_h"),

@@ -69,6 +69,9 @@ GRANITE_HYBRID = MAMBA_HYBRID | GRANITE | {"layer_types": ["linear_attention", "
 NEMOTRON = {name: size for name, size in LLAMA.items() if name != "num_hidden_layers"}
 NEMOTRON |= {"head_dim": 8, "mamba_num_heads": 8, "mamba_head_dim": 8, "ssm_state_size": 6, "n_groups": 2}
 NEMOTRON |= {"n_routed_experts": 6, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40}
+LFM2 = LLAMA | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 8}
+LFM2_EXPERTS = LFM2 | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LFM2_EXPERTS |= {"num_dense_layers": 1, "routed_scaling_factor": 1.5}
 DBRX = {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
 DBRX |= {"ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2}}
 XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 64}
@@ -242,6 +245,12 @@ CASES = {
     "bamba": MAMBA_HYBRID | {"attn_layer_indices": [1]},
     "bamba, biases": MAMBA_HYBRID
     | {"attn_layer_indices": [0, 2], "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_new"},
+    "lfm2": LFM2,
+    # biases of its convolutions change padded rows in transformers
+    "lfm2, untied": LFM2 | {"conv_L_cache": 4, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False},
+    "lfm2_moe": LFM2_EXPERTS,
+    "lfm2_moe, plain weights": LFM2_EXPERTS
+    | {"use_expert_bias": False, "norm_topk_prob": False, "num_dense_layers": 0},
     "nemotron_h": NEMOTRON | {"layers_block_type": ["linear_attention", "mlp", "mamba", "full_attention", "mlp"]},
     "nemotron_h, experts": NEMOTRON
     | {"hybrid_override_pattern": "MEM*E*-", "n_group": 2, "routed_scaling_factor": 1.5, "mamba_head_dim": 5}

@@ -25,7 +25,9 @@ import torch
 TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
 BASES = TABLES["BASES"]
-LATENT_MIXERS, DELTA_MIXERS, MAMBA_MIXERS = (TABLES[f"{kind}_MIXERS"] for kind in ("LATENT", "DELTA", "MAMBA"))
+LATENT_MIXERS, DELTA_MIXERS, MAMBA_MIXERS, CONVOLUTION_MIXERS = (
+    TABLES[f"{kind}_MIXERS"] for kind in ("LATENT", "DELTA", "MAMBA", "CONVOLUTION")
+)
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
 TEXTS, TEXT_CLASSES, TOKEN_CLASSES, SPANS, REPLACED = (
@@ -207,7 +209,8 @@ def here(family, seed, bases, folder):
     torch.manual_seed(seed)
     base = rng.choice(bases)
     values = SHAPES | ({"mixer": LATENT_MIXERS + SHAPES["mixer"][:2]} if base.mixer.startswith("latent") else {})
-    for kind, mixers in (("gated_deltanet", DELTA_MIXERS), ("mamba2", MAMBA_MIXERS)):
+    found = {"gated_deltanet": DELTA_MIXERS, "mamba2": MAMBA_MIXERS, "gated_short_convolution": CONVOLUTION_MIXERS}
+    for kind, mixers in found.items():
         if kind in base.mixer and "softmax" in base.mixer:
             attention = base.mixer_spec.entries[1]
             values["mixer"] = [f"{mixer},{attention},{mixer}" for mixer in mixers] + SHAPES["mixer"][:2]

@@ -420,6 +420,34 @@ MAMBA_HYBRID_FIELDS = {
     "time_step_limit": LIMITS,
     "use_cache": [OUT, False],
 }
+LFM2 = LLAMA | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+LFM2_FIELDS = {
+    name: values
+    for name, values in SEED_LLAMA.items()
+    if name not in ("token_classification_bias", "rms_norm_eps", "num_key_value_heads", "head_dim")
+} | {
+    "num_key_value_heads": [None, 1, 2],
+    "head_dim": [OUT, 6, 12],
+    "norm_eps": EPS,
+    "rms_norm_eps": [0.1],
+    "hidden_act": [OUT, *ACTIVATIONS],
+    "partial_rotary_factor": [OUT, None, 0.5],
+    "tie_embedding": [OUT, True, False],
+    "conv_bias": [OUT, True, False],
+    "conv_L_cache": [OUT, 1, 2, 5],
+    "layer_types": [
+        OUT,
+        None,
+        ["full_attention"] * 3,
+        ["conv"] * 3,
+        ["attention", "conv", "conv"],
+        ["conv", "full_attention"],
+        ["mamba", "full_attention", "conv"],
+        ["sliding_attention", "full_attention", "conv"],
+    ],
+    "full_attn_idxs": [OUT, None, [], [1], [2, 0], [0, 5], [-1]],
+    "use_cache": [OUT, False],
+}
 # family: (sizes, fields and their values, heads of transformers)
 MARIAN = (
     {"vocab_size": WORDS, "d_model": 16, "max_position_embeddings": 32, "pad_token_id": 18, "eos_token_id": 0}
@@ -801,6 +829,35 @@ FIELDS = {
                 ["linear_attention", "full_attention"],
                 ["sliding_attention", "full_attention", "linear_attention"],
             ],
+        },
+        [LM, LM, BASE],
+    ),
+    "lfm2": (
+        LFM2 | {"block_multiple_of": 4},
+        LFM2_FIELDS
+        | {
+            "block_ff_dim": [OUT, 7, 30],
+            "block_multiple_of": [OUT, 1, 3, 8],
+            "block_ffn_dim_multiplier": [OUT, 1, 0.5, 1.7, 0.01],
+            "block_auto_adjust_ff_dim": [OUT, True, False],
+        },
+        [LM, LM, BASE],
+    ),
+    "lfm2_moe": (
+        LFM2
+        | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
+        | {"num_dense_layers": 1, "routed_scaling_factor": 1.5},
+        LFM2_FIELDS
+        | {
+            "block_ff_dim": [OUT, 7, 30],
+            "output_router_logits": ROUTED["output_router_logits"],
+            "moe_intermediate_size": [7, 20],
+            "num_experts_per_tok": [1, 3, 4],
+            "num_experts": [4, 8],
+            "num_dense_layers": [OUT, 0, 1, 2, 5],
+            "use_expert_bias": [OUT, True, False],
+            "routed_scaling_factor": [OUT, 1.0, 0.5, 2.5],
+            "norm_topk_prob": [OUT, True, False],
         },
         [LM, LM, BASE],
     ),
@@ -1806,6 +1863,9 @@ MAMBA_MIXERS = [
     )
     for eps in ("1e-05", "1e-06")
 ]
+CONVOLUTION_MIXERS = [
+    f"gated_short_convolution{options}" for options in ("", ":taps=1", ":taps=4", ":bias=true", ":taps=2,bias=true")
+]
 LATENT_MIXERS = [
     "latent",
     "latent:variant.rank=8",
@@ -1859,6 +1919,9 @@ SHAPES = {
         ),
         ExpertOptions(4, 1, scores="sigmoid", scale=0.5),
         ExpertOptions(4, scores="sigmoid", choice_bias=True, shared_hidden=24, latent=8),
+        ExpertOptions(4, 3, scores="sigmoid", choice_bias=True, sum_eps=1e-6, dense_layers=(0,), dense_hidden=20),
+        ExpertOptions(4, scores="sigmoid", sum_eps=1e-6),
+        ExpertOptions(4, scores="sigmoid", normalise=False, scale=0.5),
     ],
     "bias": [
         (),

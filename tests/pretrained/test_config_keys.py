@@ -53,6 +53,8 @@ LAYER_TYPES += ("afmoe", "mimo_v2_flash", "cohere2_moe", "laguna", "cwm", "mellu
 LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
 # or Mamba-2
 LAYER_TYPES += ("granitemoehybrid", "bamba", "nemotron_h")
+# or gated short convolutions
+LAYER_TYPES += ("lfm2", "lfm2_moe")
 # with a bias of the head, which a tied one has not here
 BIASED = ("gptj", "codegen", "phi")
 # transformers refuses the others, or never ties them

@@ -10,8 +10,6 @@ from ordinate.models.expert_options import ExpertOptions, GroupScores, Scores
 from ordinate.ops.linear_layer import Linear, linear
 
 Each = Float[Tensor, "tokens experts"]
-# added to sums of weights, of which sigmoids of large negative numbers would be 0
-TINY = 1e-20
 
 
 class WideLinear(Linear):
@@ -51,7 +49,7 @@ def choose(
     chosen = _in_groups(ranks, options).topk(options.chosen).indices
     weights = scores.gather(-1, chosen)
     if options.normalise:
-        weights = weights / (weights.sum(-1, keepdim=True) + TINY)
+        weights = weights / (weights.sum(-1, keepdim=True) + options.sum_eps)
     return weights if options.scale == 1 else weights * options.scale, chosen
 
 

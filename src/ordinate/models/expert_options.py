@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from ordinate.core.checks import need, need_known, need_positive, need_type, need_whole
+from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_type, need_whole
 from ordinate.core.option_values import normalise_fields
 from ordinate.models.feedforward import FeedForwardKind
 
@@ -19,6 +19,8 @@ Combination = Literal["sum", "average"]
 SLOPE = 1.702
 # of Phi-3.5-MoE
 JITTER = 0.01
+# sigmoids of large negative numbers would sum up to 0
+SUM_EPS = 1e-20
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class ExpertOptions:
             `sparsemixer`.
         latent: columns of what the experts read and write, between which and those of the model there are two linear
             layers that all experts share (Nemotron-H); None: the experts read and write tokens.
+        sum_eps: number added to the sum of the weights by which `normalise` divides them (1e-6 in LFM2).
         wide_router: whether the router is computed in float32 at least, as that of sigmoids always is (DeepSeek-V2).
 
     Raises:
@@ -80,6 +83,7 @@ class ExpertOptions:
     combined: Combination = "sum"
     logit_softcap: float | None = None
     latent: int | None = None
+    sum_eps: float = SUM_EPS
 
     def __post_init__(self) -> None:
         normalise_fields(self)
@@ -97,6 +101,10 @@ class ExpertOptions:
             value = getattr(self, name)
             need(math.isfinite(value), f"{name} must be a finite number", f"got {value}", f"{usual} is usual")
         self._check_sparse()
+        need_fraction("sum_eps", self.sum_eps)
+        must = "sum_eps has an effect with normalise only"
+        came = f"got sum_eps={self.sum_eps}, normalise={self.normalise}"
+        need(self.normalise or self.sum_eps == SUM_EPS, must, came, "leave it out")
         must = "slope has an effect with a limit only"
         need(self.limit is not None or self.slope == SLOPE, must, f"got slope={self.slope}", "leave it out")
         usual = "dense_hidden has an effect with dense_layers only"

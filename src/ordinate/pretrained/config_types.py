@@ -59,7 +59,7 @@ OPTIONAL: Mapping[str, Any] = {
     "gating": bool | str,
     "layer_rope_theta": list[float] | None,
     "time_step_limit": list[Any] | None,
-    **dict.fromkeys(("mlp_only_layers", "attn_layer_indices"), list[int] | None),
+    **dict.fromkeys(("mlp_only_layers", "attn_layer_indices", "full_attn_idxs"), list[int] | None),
     "sliding_window_pattern": int | str | None,
     "dense_act_fn": str,
     "is_gated_act": bool | int | None,
