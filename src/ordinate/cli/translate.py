@@ -1,7 +1,7 @@
 """`ordinate translate`: translate sentences with a trained encoder-decoder."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from cyclopts import App, Parameter
 
 from ordinate.cli.console import escape_on_terminal
+from ordinate.cli.languages import LanguageOptions
 from ordinate.cli.load_trained import load_trained_text_model
 from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need, need_known, need_positive, need_seed
@@ -75,6 +76,7 @@ def translate(
     text: str = STDIN,
     *,
     writing: Annotated[SearchOptions, Parameter(name="*")] = SearchOptions(),
+    languages: Annotated[LanguageOptions, Parameter(name="*")] = LanguageOptions(),  # noqa: B008
     plot: Path | None = None,
 ) -> int:
     """Translate sentences with a trained model; prints one line for each.
@@ -88,6 +90,8 @@ def translate(
         A sentence; or the path of a file with a sentence in each line; or - for standard input.
     writing
         Options of the search for translations.
+    languages
+        Languages of a model of several.
     plot
         Save the cross-attention pattern of the first translation to this file: .html, .png or .svg.
     """
@@ -98,13 +102,15 @@ def translate(
     tokenizer, found = load_trained_text_model(model, "encoder-decoder")
     translator = cast("EncoderDecoder", found)
     _check_room(translator, writing.max_new_tokens)
+    languages.write_in(tokenizer, translator)
+    encode = languages.encoder(tokenizer, translator)
     for begin in range(0, len(sentences), GENERATION_BATCH):
         part = sentences[begin : begin + GENERATION_BATCH]
-        for line in _translated(tokenizer, translator, part, writing):
+        for line in _translated(tokenizer, translator, part, encode, writing):
             sys.stdout.write(escape_on_terminal(line) + "\n")
         sys.stdout.flush()
     if plot is not None:
-        _draw(tokenizer, translator, sentences[0], writing, plot)
+        _draw(tokenizer, translator, encode(sentences[0]), writing, plot)
     return 0
 
 
@@ -131,25 +137,28 @@ def _check_room(model: "EncoderDecoder", tokens: int) -> None:
 
 
 def _translated(
-    tokenizer: "Tokenizer", model: "EncoderDecoder", sentences: Sequence[str], writing: SearchOptions
+    tokenizer: "Tokenizer",
+    model: "EncoderDecoder",
+    sentences: Sequence[str],
+    encode: Callable[[str], list[int]],
+    writing: SearchOptions,
 ) -> Iterator[str]:
-    nonempty = [sentence for sentence in sentences if sentence.strip()]
-    ids = _written(model, _memory(tokenizer, model, nonempty, writing), writing) if nonempty else []
+    sources = [encode(sentence) for sentence in sentences if sentence.strip()]
+    ids = _written(model, _memory(model, sources, writing), writing) if sources else []
     translations = iter(ids)
     for sentence in sentences:
         # one output line for each input line: line breaks in a translation become spaces
         yield " ".join(_text(tokenizer, model, next(translations)).split("\n")) if sentence.strip() else ""
 
 
-def _memory(
-    tokenizer: "Tokenizer", model: "EncoderDecoder", sentences: Sequence[str], writing: SearchOptions
-) -> "EncodedSource":
+def _memory(model: "EncoderDecoder", sources: Sequence[list[int]], writing: SearchOptions) -> "EncodedSource":
+    import numpy as np
     import torch
 
     from ordinate.core.geometry import Geometry
     from ordinate.data.tasks.translation import pad_right
 
-    source, real = pad_right([tokenizer.encode(sentence) for sentence in sentences], model.shape.fill_token)
+    source, real = pad_right([np.array(ids) for ids in sources], model.shape.fill_token)
     with torch.inference_mode():
         return model.encode_source(source, Geometry.padded(real, causal=False), writing.target_length)
 
@@ -179,17 +188,19 @@ def _text(tokenizer: "Tokenizer", model: "EncoderDecoder", ids: Sequence[int]) -
     return tokenizer.decode([token for token in ids if token not in signs and token < tokenizer.size])
 
 
-def _draw(tokenizer: "Tokenizer", model: "EncoderDecoder", sentence: str, writing: SearchOptions, path: Path) -> None:
+def _draw(
+    tokenizer: "Tokenizer", model: "EncoderDecoder", ids: list[int], writing: SearchOptions, path: Path
+) -> None:
     import torch
 
     from ordinate.models.cross_attention_weights import cross_attention_weights
     from ordinate.report.charts import cross_attention_map
     from ordinate.report.html import chart_page
 
-    memory = _memory(tokenizer, model, [sentence], writing)
+    memory = _memory(model, [ids], writing)
     (translation,) = _written(model, memory, writing)
     weights = cross_attention_weights(model, torch.tensor([[model.shape.start_token, *translation]]), memory)
-    sides = [tokenizer.encode(sentence).tolist(), [*translation, model.shape.end_token]]
+    sides = [ids, [*translation, model.shape.end_token]]
     source, target = ([_text(tokenizer, model, [token]) for token in side] for side in sides)
     chart = cross_attention_map(source, target, torch.stack(weights).mean((0, 2))[0].tolist())
     path.parent.mkdir(parents=True, exist_ok=True)
