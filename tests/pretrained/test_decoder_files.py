@@ -150,6 +150,9 @@ def test_what_is_not_implemented_is_refused_by_its_name(family, told, match):
 @pytest.mark.parametrize("family", LLAMA_LIKE)
 def test_heads_must_divide_the_width_where_transformers_says_so(family):
     told = {"hidden_size": 18, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8}
+    if "mamba_n_heads" in SIZES[family]:
+        # those divide twice the width
+        told |= {"mamba_n_heads": 4, "mamba_d_head": 9}
     divide, kind = family_of(family).heads_divide_width, transformers.CONFIG_MAPPING[family_of(family).model_type]
     with pytest.raises(Exception, match=r"\(18\) is not a multiple of .* heads") if divide else nullcontext():
         kind(**SIZES[family] | told)

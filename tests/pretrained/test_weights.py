@@ -171,9 +171,9 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ),
         (
             {"config": {"model_type": "lama"}},
-            "model_type in config.json must be one of apertus, .*; got 'lama', whose nearest by name is llama; load",
+            "model_type in config.json must be one of afmoe, .*; got 'lama', whose nearest by name is llama; load",
         ),
-        ({"config": {"model_type": "xyz"}}, "model_type in config.json must be one of apertus, .*; got 'xyz'; load"),
+        ({"config": {"model_type": "xyz"}}, "model_type in config.json must be one of afmoe, .*; got 'xyz'; load"),
         ({"config": {"hidden_act": "prelu"}}, "no hidden_act is named 'prelu'; there are: gelu, "),
         (
             {"config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}},
