@@ -66,7 +66,7 @@ def _replaced(ids: list[int], place: int, token: int) -> list[int]:
 def _token_of(option: str, name: str, tokenizer: "Tokenizer", model: "EncoderDecoder") -> int:
     languages = _languages(tokenizer, model)
     must = f"{option} needs a tokenizer.json with special tokens of languages"
-    need(languages, must, "this model has none", "leave it out")
+    need(bool(languages), must, "this model has none", "leave it out")
     need_known("language", name, languages)
     return languages[name]
 
