@@ -21,7 +21,8 @@ from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visi
 from ordinate.core.tensors import has_free_values, need_scores, need_vectors
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
-from ordinate.ops.sdpa import largest_entry
+from ordinate.ops.largest import largest_entry
+from ordinate.ops.matmul import onednn_is_faster
 from ordinate.schemes._fast_forms import depends_on_offsets
 from ordinate.schemes._scheme import Placed
 
@@ -148,6 +149,12 @@ class AttentionCall:
         """Upper bound of abs(scale * q.k), from the largest entries of q and k."""
         q, k, _ = self.largest
         return self.q.shape[-1] * abs(self.scale) * q * k
+
+    @property
+    def learns(self) -> bool:
+        """Whether autograd records the call."""
+        tensors = self.q, self.k, self.v, *self.at.scheme.parameters()
+        return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
     @property
     def flops(self) -> int:
@@ -324,6 +331,17 @@ def few_head_pairs(call: AttentionCall, fewest: int) -> str | None:
     """
     few = not torch.compiler.is_compiling() and on_cpu(call.q) and math.prod(call.where.shape) < fewest
     return f"other ways are faster with fewer than {fewest} query-key pairs in a head" if few else None
+
+
+def few_forward_pairs(call: AttentionCall, fewest: int) -> str | None:
+    """Return that a head has fewer query-key pairs than this in a forward pass alone, on a processor of Intel's.
+
+    There PyTorch's own attention is nearer to the speed of matrix products, and its forward pass to that of the C++
+    kernels, than on AMD's. None: more pairs, or something has gradients, or another processor.
+    """
+    if torch.compiler.is_compiling() or onednn_is_faster() or call.learns:
+        return None
+    return few_head_pairs(call, fewest)
 
 
 class Backend(ABC):

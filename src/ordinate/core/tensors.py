@@ -300,7 +300,7 @@ def autocasts(x: Tensor) -> bool:
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Context without autocast on the device of `x`."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+    return torch.autocast(x.device.type, enabled=False) if autocasts(x) else nullcontext()
 
 
 def build_module(make: Callable[[], Module], options: Mapping[str, Any], what: str) -> Module:

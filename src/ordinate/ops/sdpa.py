@@ -18,6 +18,7 @@ from ordinate.core.devices import on_cpu, on_gpu
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import Tensors, gradients, one_by_one, untraceable
 from ordinate.ops.heads import repeat_keys
+from ordinate.ops.largest import largest_entry
 
 # largest score for which the gradients of PyTorch's CPU kernel are trusted, see `distrusted_reason`
 MAX_SAFE_SCORE = 1e6
@@ -76,15 +77,6 @@ def distrusted_reason(q: Queries, k: Keys, v: Values, scale: float) -> str | Non
 def score_bound(q: Queries, k: Keys, scale: float) -> float:
     """Upper bound of abs(scale * q.k), from the largest entries of q and k; 0 if there are none."""
     return q.shape[-1] * abs(scale) * largest_entry(q) * largest_entry(k)
-
-
-def largest_entry(x: Tensor) -> float:
-    """Largest magnitude of the numbers; NaN if one is, 0 if there are none."""
-    if not x.numel():
-        return 0.0
-    low, high = x.detach().aminmax()
-    # `max` would take a number before NaN
-    return max(-low.item(), high.item()) if bool(low == low) else float("nan")
 
 
 def _trusted_kernels(q: Tensor, mask: Tensor | None) -> AbstractContextManager[Any]:

@@ -55,6 +55,7 @@ class FastForms(Rebuilt):
     """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
     reads_mask: bool = False
     """Whether scores depend on which keys are visible (`where.visible`); a mask given as a tensor is then refused."""
+    _own_hooks: tuple[str, ...] = ()
     _overridden: Mapping[str, frozenset[str]] = {form: frozenset() for form in FORMS}
 
     def __init__(self) -> None:

@@ -90,6 +90,7 @@ class Scheme(FastForms):
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
+        cls._own_hooks = tuple(name for name in HOOK_TARGETS if getattr(cls, name) is not getattr(Scheme, name))
         cls._overridden = overridden_hooks(cls, Scheme)
         if cls.hooks is not Scheme.hooks and cls._overridden["hooks"]:
             cls.hooks = with_hooks(cls.hooks, cls._overridden["hooks"])
@@ -172,7 +173,7 @@ class Scheme(FastForms):
     @property
     def hooks(self) -> tuple[str, ...]:
         """Names of the hooks in use: those overridden; an instance may leave some out that its options disable."""
-        return tuple(name for name in HOOK_TARGETS if getattr(type(self), name) is not getattr(Scheme, name))
+        return self._own_hooks
 
     def at(self, where: Geometry) -> "Placed":
         """Bind the scheme to a geometry. Do so once per forward pass; all layers share the result."""

@@ -94,7 +94,7 @@ def mixer(name: str, **sizes: int) -> Case:
 
 
 CASES = {
-    "attention": (attention, {"attention"}),
+    "attention": (attention, {"attention", "largest"}),
     "rotation": (rotation, {"rotation"}),
     "few queries": (few_queries, {"decode"}),
     "few vectors": (few_vectors, {"linear"}),

@@ -46,7 +46,7 @@ def mixer(kind, **sizes):
 
 
 CASES = {
-    "attention": (attention, {"attention"}),
+    "attention": (attention, {"attention", "largest"}),
     "few queries": (few_queries, {"decode"}),
     "few vectors": (few_vectors, {"linear"}),
     "rotation": (lambda x: rotate.rotate(x, ANGLES, "half"), {"rotation"}),

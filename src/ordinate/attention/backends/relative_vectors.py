@@ -17,11 +17,11 @@ from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops import relative, relative_vector_native
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.double_backward import Tensors, gradients
+from ordinate.ops.largest import largest_entry
 from ordinate.ops.native import attention, build
 from ordinate.ops.offset_bias_attention import masked_table
 from ordinate.ops.relative_vector_attention import IN_PYTORCH, VectorEngine, VectorInputs, VectorOptions, extent
 from ordinate.ops.relative_vector_native import BY_KERNEL, split_of
-from ordinate.ops.sdpa import largest_entry
 from ordinate.schemes._fast_forms import depends_on_offsets, vectors_of
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain

@@ -115,16 +115,17 @@ void narrow(const float* __restrict from, T* __restrict to, Index count, float s
 // Pack PANEL rows as the columns of a right operand; missing rows become 0.
 template <class T, class P>
 void pack_columns(const T* from, Index pitch, Index count, Index width, P* to) {
-  const Index units = width * sizeof(P) / 4;  // a unit is one float32 or a pair of 16-bit numbers (VNNI layout)
-  auto* unit = reinterpret_cast<char*>(to);
-  if (count < PANEL) std::memset(unit, 0, PANEL * units * 4);
-  if constexpr (std::is_same_v<T, float> && !PAIRED<P>) return transpose({from, pitch}, count, width, {to, PANEL});
-  for (Index j = 0; j < min(count, PANEL); ++j) {
-    const auto* row = reinterpret_cast<const char*>(from + j * pitch);
-    if constexpr (CONVERTED<T, P>)
+  if (count < PANEL) std::memset(static_cast<void*>(to), 0, PANEL * width * sizeof(P));
+  if constexpr (CONVERTED<T, P>) {
+    for (Index j = 0; j < min(count, PANEL); ++j)
       for (Index c = 0; c < width; ++c) to[c * PANEL + j] = from[j * pitch + c];
-    else
-      for (Index c = 0; c < units; ++c) std::memcpy(unit + (c * PANEL + j) * 4, row + c * 4, 4);
+  } else {
+    constexpr Index EACH = sizeof(float) / sizeof(T);  // of a unit: one float32, or a pair of 16-bit numbers (VNNI layout)
+    const auto* rows = reinterpret_cast<const float*>(from);
+    auto* const units = reinterpret_cast<float*>(to);
+    if (pitch % EACH == 0) return transpose({rows, pitch / EACH}, count, width / EACH, {units, PANEL});
+    for (Index j = 0; j < min(count, PANEL); ++j)
+      for (Index c = 0; c < width / EACH; ++c) std::memcpy(units + c * PANEL + j, from + j * pitch + c * EACH, sizeof(float));
   }
 }
 
