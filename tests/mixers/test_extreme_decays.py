@@ -10,6 +10,7 @@ from ordinate import Geometry
 from ordinate.mixers.deltanet import DeltaNet
 from ordinate.mixers.gated_deltanet import GatedDeltaNet
 from ordinate.mixers.gla import GatedLinearAttention
+from ordinate.mixers.kimi_delta_attention import KimiDeltaAttention
 from ordinate.mixers.mamba2 import Mamba2
 from ordinate.mixers.rwkv4 import Rwkv4
 from ordinate.mixers.rwkv6 import Rwkv6
@@ -55,15 +56,18 @@ def delta_rule(mixer, x):
     rate = (2 if sizes.negative_eigenvalues else 1) * torch.sigmoid(mixer.rate(x))
     decay = torch.ones_like(rate)
     if hasattr(mixer, "decay"):
-        decay = torch.exp(-mixer.decay.log_rate.exp() * softplus(mixer.step(x) + mixer.decay.bias))
+        step = softplus(mixer.step(x) + mixer.decay.bias.flatten()).unflatten(1, (sizes.heads, -1))
+        decay = torch.exp(-mixer.decay.log_rate.exp()[:, None] * step)
     state, out = x.new_zeros(sizes.heads, sizes.key_width, sizes.value_width), []
     for t in range(len(x)):
-        state = decay[t][:, None, None] * state
+        state = decay[t].reshape(sizes.heads, -1, 1) * state
         change = v[t] - torch.einsum("hk,hkv->hv", k[t], state)
         state = state + rate[t][:, None, None] * k[t][..., None] * change[:, None]
         out.append((root_mean_square(read(state, q[t])) * mixer.norm_scale).flatten())
     y = torch.stack(out)
-    return mixer.out(y if gate is None else y * gate * torch.sigmoid(gate))
+    if gate is not None:
+        y = y * torch.sigmoid(gate) * (gate if sizes.gate_activation == "silu" else 1)
+    return mixer.out(y)
 
 
 def mamba2(mixer, x):
@@ -138,17 +142,19 @@ LOOPS = {
     "gla": (lambda: GatedLinearAttention(width=WIDTH, heads=2, temperature=1.0), gla),
     "deltanet": (lambda: DeltaNet(width=WIDTH, heads=2, negative_eigenvalues=True), delta_rule),
     "gated_deltanet": (lambda: GatedDeltaNet(width=WIDTH, heads=2), delta_rule),
+    "kimi_delta_attention": (lambda: KimiDeltaAttention(width=WIDTH, heads=2), delta_rule),
     "mamba2": (lambda: Mamba2(width=WIDTH, states=4, head_dim=8), mamba2),
     "rwkv4": (lambda: Rwkv4(width=WIDTH), rwkv4),
     "rwkv6": (lambda: Rwkv6(width=WIDTH, heads=2), rwkv6),
     "rwkv7": (lambda: Rwkv7(width=WIDTH, heads=2), rwkv7),
 }
+DELTAS = "gated_deltanet", "kimi_delta_attention"
 # the mixer, a parameter that sets its decays or rates, and the value of all its entries; None: far apart
 CASES = [
     *(("gla", "decay_out.bias", value) for value in (30.0, -30.0, None)),
     *(("deltanet", "rate.weight", value) for value in (9.0, None)),
-    *(("gated_deltanet", "decay.bias", value) for value in (-25.0, 25.0, None)),
-    *((name, "decay.log_rate", value) for name in ("gated_deltanet", "mamba2") for value in (-15.0, 90.0)),
+    *((name, "decay.bias", value) for name in DELTAS for value in (-25.0, 25.0, None)),
+    *((name, "decay.log_rate", value) for name in (*DELTAS, "mamba2") for value in (-15.0, 90.0)),
     *(("mamba2", "decay.bias", value) for value in (-25.0, None)),
     *((name, "decay", value) for name in ("rwkv4", "rwkv6") for value in (-15.0, 4.0, 90.0, None)),
     *(("rwkv7", name, value) for name in ("decay", "rate") for value in (-20.0, 20.0, None)),

@@ -2,13 +2,21 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, Lfm2Config, Mamba2Config, Qwen3NextConfig
+from transformers import DynamicCache, KimiLinearConfig, Lfm2Config, Mamba2Config, Qwen3NextConfig
+from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
 from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
 from ordinate import Geometry
-from ordinate.mixers import GatedDeltaNet, GatedDeltaOptions, GatedShortConvolution, Mamba2, Mamba2Options
+from ordinate.mixers import (
+    GatedDeltaNet,
+    GatedDeltaOptions,
+    GatedShortConvolution,
+    KimiDeltaAttention,
+    Mamba2,
+    Mamba2Options,
+)
 from ordinate.schemes import NoPosition
 
 TOKENS = 11
@@ -74,6 +82,32 @@ def gated_deltanet(value_heads=4, ratio=1, key_heads=2, value_width=None, **vari
     return config, there, here
 
 
+def kimi_delta_attention(heads=3, **options):
+    """Kimi Delta Attention of Kimi Linear, and ours with its weights."""
+    d, activation = 5, options.get("activation", "silu")
+    config = KimiLinearConfig(hidden_size=16, num_hidden_layers=1, layer_types=["linear_attention"],
+                              linear_num_heads=heads, linear_head_dim=d, linear_conv_kernel_dim=3,
+                              rms_norm_eps=1e-2, hidden_act=activation)  # fmt: skip
+    made = KimiLinearDeltaAttention(config, 0)
+    for parameter in (made.forget_gate.A_log, made.forget_gate.dt_bias):
+        # which only a whole model initialises
+        parameter.data.zero_()
+    there = drawn(made)
+    here = KimiDeltaAttention(width=16, heads=heads, head_dim=d, taps=3, norm_eps=1e-2, **options)
+    forget = there.forget_gate
+    with torch.no_grad():
+        for ours, theirs in (
+            (here.project.weight, torch.cat([there.q_proj.weight, there.k_proj.weight, there.v_proj.weight])),
+            (here.convolution.weight, there.conv1d.weight[:, 0]), (here.rate.weight, there.b_proj.weight),
+            (here.step[0].weight, forget.f_a_proj.weight), (here.step[1].weight, forget.f_b_proj.weight),
+            (here.gate[0].weight, there.g_a_proj.weight), (here.gate[1].weight, there.g_b_proj.weight),
+            (here.decay.log_rate, forget.A_log.flatten()), (here.decay.bias, forget.dt_bias.unflatten(0, (heads, d))),
+            (here.norm_scale, there.o_norm.weight), (here.out.weight, there.o_proj.weight),
+        ):  # fmt: skip
+            ours.copy_(theirs)
+    return config, there, here
+
+
 def gated_short_convolution(taps=3, bias=False):
     """A gated short convolution of LFM2, and ours with its weights."""
     config = Lfm2Config(hidden_size=16, num_hidden_layers=1, layer_types=["conv"], conv_L_cache=taps, conv_bias=bias)
@@ -100,6 +134,8 @@ CASES = {
     "gated_deltanet, odd values": lambda: gated_deltanet(value_width=7),
     "gated_deltanet, gelu": lambda: gated_deltanet(ratio=2, activation="gelu"),
     "gated_deltanet, as many keys": lambda: gated_deltanet(key_heads=4),
+    "kimi_delta_attention": kimi_delta_attention,
+    "kimi_delta_attention, gelu": lambda: kimi_delta_attention(2, activation="gelu"),
     "gated_short_convolution": gated_short_convolution,
     "gated_short_convolution, biases": lambda: gated_short_convolution(4, bias=True),
 }

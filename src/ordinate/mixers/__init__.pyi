@@ -16,6 +16,7 @@ from .gated_short_convolution import GatedShortConvolution as GatedShortConvolut
 from .gla import GatedLinearAttention as GatedLinearAttention
 from .gru import Gru as Gru
 from .h3 import H3 as H3
+from .kimi_delta_attention import KimiDeltaAttention as KimiDeltaAttention
 from .latent import Latent as Latent
 from .linear import LinearAttention as LinearAttention
 from .linformer import Linformer as Linformer

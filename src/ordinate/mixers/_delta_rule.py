@@ -7,12 +7,12 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ordinate.core.checks import need, need_positive_counts
-from ordinate.core.shapes import Tokens
+from ordinate.core.checks import need, need_fraction, need_positive_counts
+from ordinate.core.shapes import Queries, Tokens
 from ordinate.core.tensors import at_least_float32
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
-from ordinate.mixers._short_convolution import ShortConvolution
+from ordinate.mixers._short_convolution import ShortConvolution, check_activation
 from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.ops.delta_rule import gated_delta_rule
 from ordinate.ops.head_norm import head_norm, unit_norm
@@ -51,6 +51,8 @@ class DeltaRuleSizes:
         key_heads: heads of queries and keys, each shared by as many heads; None: as many as heads.
         norm_eps: epsilon of the norm of each head.
         activation: function behind the short convolution.
+        gate_rank: columns of a low-rank projection of the gate; None: its projection has full rank.
+        gate_activation: function of the gate.
     """
 
     width: int
@@ -63,10 +65,14 @@ class DeltaRuleSizes:
     key_heads: int | None = None
     norm_eps: float = 1e-5
     activation: Activation = "silu"
+    gate_rank: int | None = None
+    gate_activation: Activation = "silu"
 
     def __post_init__(self) -> None:
         sizes = ("width", "heads", "key_width", "value_width")
         need_positive_counts(**{name: getattr(self, name) for name in sizes})
+        need_fraction("norm_eps", self.norm_eps)
+        check_activation(self.activation)
         need(
             self.heads % self.query_heads == 0,
             "key_heads must divide heads",
@@ -84,10 +90,10 @@ class DeltaRuleMixer(SequenceMixer[DeltaRuleState]):
     """Linear attention whose state is updated by the delta rule.
 
         q, k = unit(silu(conv(x W_q))), unit(silu(conv(x W_k)));   v = silu(conv(x W_v));   beta = sigmoid(x W_b)
-        S_t = e^{w_t} (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t;   y_t = q_t S_t / sqrt(d)
-        out = W_o (RMS norm of each head(y) * silu(x W_g))
+        S_t = (I - beta_t k_t^T k_t) diag(e^{w_t}) S_{t-1} + beta_t k_t^T v_t;   y_t = q_t S_t / sqrt(d)
+        out = W_o (RMS norm of each head(y) * f(x W_g))
 
-    Must: define `log_decay`.
+    May: define `log_decay`.
     """
 
     supported_hooks = frozenset()
@@ -101,12 +107,12 @@ class DeltaRuleMixer(SequenceMixer[DeltaRuleState]):
         self.project = nn.Linear(sizes.width, sum(self.widths), bias=False)
         self.convolution = ShortConvolution(sum(self.widths), sizes.taps, activation=ACTIVATIONS[sizes.activation])
         self.rate = nn.Linear(sizes.width, sizes.heads, bias=False)
-        self.gate = nn.Linear(sizes.width, values, bias=False) if sizes.gate else None
+        self.gate = projection(sizes.width, values, sizes.gate_rank) if sizes.gate else None
         self.norm_scale = nn.Parameter(torch.ones(sizes.value_width))
         self.out = nn.Linear(values, sizes.width, bias=False)
 
-    def log_decay(self, x: Tokens) -> LogDecays | None:
-        """Return the log decay of each head and token; None: the state does not decay."""
+    def log_decay(self, x: Tokens) -> LogDecays | Queries | None:
+        """Return the log decay of each head, or channel of its keys, and token; None: the state does not decay."""
         return None
 
     def mix_sequences(
@@ -131,5 +137,13 @@ class DeltaRuleMixer(SequenceMixer[DeltaRuleState]):
             rates = 2 * rates
         start = q.new_zeros(*v.shape[:2], q.shape[3], v.shape[3]) if state is None else state.matrices
         y, matrices = gated_delta_rule(q * q.shape[3] ** -0.5, k, v, rates, self.log_decay(x), start)
-        y = head_norm(y, self.norm_scale, None if self.gate is None else self.gate(x), self.sizes.norm_eps)
+        gate = None if self.gate is None else self.gate(x)
+        y = head_norm(y, self.norm_scale, gate, self.sizes.norm_eps, ACTIVATIONS[self.sizes.gate_activation])
         return self.out(y.to(x.dtype)), DeltaRuleState(recent, matrices)
+
+
+def projection(width: int, columns: int, rank: int | None = None) -> nn.Linear | nn.Sequential:
+    """Return a linear layer without a bias; of low rank, two of them, one behind the other."""
+    if rank is None:
+        return nn.Linear(width, columns, bias=False)
+    return nn.Sequential(nn.Linear(width, rank, bias=False), nn.Linear(rank, columns, bias=False))

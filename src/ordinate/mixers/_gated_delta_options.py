@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_whole
+from ordinate.core.checks import need_fraction, need_positive, need_whole
 from ordinate.core.option_values import normalise_fields
-from ordinate.ops.activation import ACTIVATIONS, NOT_ZERO_AT_ZERO, Activation
+from ordinate.mixers._short_convolution import check_activation
+from ordinate.ops.activation import Activation
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,4 @@ class GatedDeltaOptions:
                 need_whole(name, getattr(self, name))
                 need_positive(name, getattr(self, name))
         need_fraction("norm_eps", self.norm_eps)
-        need_known("activation", self.activation, ACTIVATIONS)
-        must = "the activation of the short convolution must take 0 to 0: padding would enter the state"
-        need(self.activation not in NOT_ZERO_AT_ZERO, must, f"got {self.activation!r}", "choose another one")
+        check_activation(self.activation)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from ordinate.core.checks import need_positive, need_whole
+from ordinate.core.checks import need, need_known, need_positive, need_whole
 from ordinate.core.shapes import Tokens
+from ordinate.ops.activation import ACTIVATIONS, NOT_ZERO_AT_ZERO, Activation
 from ordinate.ops.short_convolution import Recent, short_convolution
 
 
@@ -41,3 +42,10 @@ class ShortConvolution(nn.Module):
         """Return the filtered channels, and the last inputs, which the next call needs."""
         y, recent = short_convolution(x, self.weight, self.bias, recent)
         return self.activation(y), recent
+
+
+def check_activation(activation: Activation) -> None:
+    """Raise a ValueError unless there is such an activation function, and it takes 0 to 0."""
+    need_known("activation", activation, ACTIVATIONS)
+    must = "the activation of the short convolution must take 0 to 0: padding would enter the state"
+    need(activation not in NOT_ZERO_AT_ZERO, must, f"got {activation!r}", "choose another one")

@@ -1,5 +1,9 @@
 """Multi-head latent attention (MLA): keys and values of all heads from one small vector of each token."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -72,6 +76,15 @@ class Latent(AttentionMixer):
         self.query_down = None if direct else Linear(width, wide, bias=variant.bias)
         self.query_norm = None if direct else RMSNorm(wide, eps=variant.norm_eps)
         self.query = Linear(wide, heads * (content + shared), bias=False)
+
+    @classmethod
+    def complete_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options, with all sizes of a head and of the latent vector."""
+        shared = options["width"] // options["heads"] if options["head_width"] is None else options["head_width"]
+        variant = LatentOptions() if options["variant"] is None else options["variant"]
+        content, value, rank = variant.widths(shared)
+        sized = replace(variant, content_width=content, value_width=value, rank=rank)
+        return {**options, "head_width": shared, "variant": sized}
 
     @property
     def encoded_width(self) -> int:

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ordinate import Geometry
 from ordinate.core.devices import as_if_on
-from ordinate.mixers import DeltaNet, GatedDeltaNet, Rwkv7
+from ordinate.mixers import DeltaNet, GatedDeltaNet, KimiDeltaAttention, Rwkv7
 from ordinate.ops import decay
 from ordinate.ops.decay import scan_chunks
 from ordinate.ops.delta_rule import delta_rule, gated_delta_rule
@@ -21,7 +21,7 @@ from ordinate.ops.triton import chunk_scan, chunk_scan_kernels, proofs
 from ordinate.schemes import NoPosition
 from ordinate.testing.tolerance import assert_as_close
 
-MIXERS = [DeltaNet, GatedDeltaNet, Rwkv7]
+MIXERS = [DeltaNet, GatedDeltaNet, KimiDeltaAttention, Rwkv7]
 
 
 @pytest.fixture(autouse=True)
