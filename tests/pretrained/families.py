@@ -72,6 +72,11 @@ NEMOTRON |= {"n_routed_experts": 6, "moe_intermediate_size": 24, "moe_shared_exp
 LFM2 = LLAMA | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 8}
 LFM2_EXPERTS = LFM2 | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 LFM2_EXPERTS |= {"num_dense_layers": 1, "routed_scaling_factor": 1.5}
+KIMI = {name: LATENT[name] for name in (*LATENT_SIZES, "hidden_size", "intermediate_size", "max_position_embeddings")}
+KIMI |= {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": None}
+KIMI |= {"linear_num_heads": 3, "linear_head_dim": 6, "linear_conv_kernel_dim": 3, "routed_scaling_factor": 1.5}
+KIMI |= {"num_experts": 5, "num_experts_per_token": 2, "moe_intermediate_size": 24}
+KIMI |= {"layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"]}
 DBRX = {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
 DBRX |= {"ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2}}
 XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 64}
@@ -251,6 +256,11 @@ CASES = {
     "lfm2_moe": LFM2_EXPERTS,
     "lfm2_moe, plain weights": LFM2_EXPERTS
     | {"use_expert_bias": False, "norm_topk_prob": False, "num_dense_layers": 0},
+    "kimi_linear": KIMI,
+    "kimi_linear, groups": KIMI
+    | {"q_lora_rank": 10, "num_experts": 6, "num_expert_group": 2, "topk_group": 1, "num_shared_experts": 2}
+    | {"moe_renormalize": False, "hidden_act": "gelu_new", "attention_bias": True}
+    | {"mlp_layer_types": ["sparse", "dense", "sparse", "dense"]},
     "nemotron_h": NEMOTRON | {"layers_block_type": ["linear_attention", "mlp", "mamba", "full_attention", "mlp"]},
     "nemotron_h, experts": NEMOTRON
     | {"hybrid_override_pattern": "MEM*E*-", "n_group": 2, "routed_scaling_factor": 1.5, "mamba_head_dim": 5}

@@ -25,8 +25,8 @@ import torch
 TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
 BASES = TABLES["BASES"]
-LATENT_MIXERS, DELTA_MIXERS, MAMBA_MIXERS, CONVOLUTION_MIXERS = (
-    TABLES[f"{kind}_MIXERS"] for kind in ("LATENT", "DELTA", "MAMBA", "CONVOLUTION")
+LATENT_MIXERS, DELTA_MIXERS, MAMBA_MIXERS, CONVOLUTION_MIXERS, KIMI_MIXERS = (
+    TABLES[f"{kind}_MIXERS"] for kind in ("LATENT", "DELTA", "MAMBA", "CONVOLUTION", "KIMI")
 )
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
@@ -210,10 +210,11 @@ def here(family, seed, bases, folder):
     base = rng.choice(bases)
     values = SHAPES | ({"mixer": LATENT_MIXERS + SHAPES["mixer"][:2]} if base.mixer.startswith("latent") else {})
     found = {"gated_deltanet": DELTA_MIXERS, "mamba2": MAMBA_MIXERS, "gated_short_convolution": CONVOLUTION_MIXERS}
-    for kind, mixers in found.items():
-        if kind in base.mixer and "softmax" in base.mixer:
-            attention = base.mixer_spec.entries[1]
-            values["mixer"] = [f"{mixer},{attention},{mixer}" for mixer in mixers] + SHAPES["mixer"][:2]
+    for kind, mixers in (found | {"kimi_delta_attention": KIMI_MIXERS}).items():
+        if kind in base.mixer and ("softmax" in base.mixer or "latent" in base.mixer):
+            attentions = [base.mixer_spec.entries[1], *(LATENT_MIXERS[:-1] if "latent" in base.mixer else ())]
+            triples = [f"{mixer},{attention},{mixer}" for mixer in mixers for attention in attentions]
+            values["mixer"] = triples + SHAPES["mixer"][:2]
     names = [name for name in values if hasattr(base, name)]
     changes = {name: rng.choice(values[name]) for name in rng.sample(names, rng.randint(1, 4))}
     try:

@@ -364,6 +364,55 @@ DENSE_LATENT = LLAMA | {name: LATENT[name] for name in LATENT if name.endswith(L
 DENSE_LATENT_FIELDS = {
     name: LATENT_MOE[name] for name in LATENT_MOE if name in SEED_LLAMA or name.endswith(LATENT_SIZES)
 } | {"pretraining_tp": [1, 2]}
+KIMI = DENSE_LATENT | {"q_lora_rank": None, "num_hidden_layers": 3, "pad_token_id": None}
+KIMI |= {"linear_num_heads": 3, "linear_head_dim": 5, "linear_conv_kernel_dim": 3, "routed_scaling_factor": 1.5}
+KIMI |= {"num_experts": 6, "num_experts_per_token": 2, "moe_intermediate_size": 10}
+KIMI |= {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+KIMI_LISTS = [
+    {"full_attn_layers": [2], "kda_layers": [1, 3]},
+    {"full_attn_layers": [1, 2], "kda_layers": [3, 2]},
+    {"full_attn_layers": [], "kda_layers": [1, 2, 3]},
+    {"full_attn_layers": [2], "kda_layers": [1]},
+    {"full_attn_layers": [3], "kda_layers": [0, 1, 2]},
+    {"kda_layers": [1, 2]},
+    {"full_attn_layers": [1, 4], "kda_layers": [2, 3]},
+]
+KIMI_FIELDS = (
+    {name: values for name, values in LATENT_MOE.items() if name not in ("n_routed_experts", "first_k_dense_replace")}
+    | PADDED
+    | {
+        "linear_num_heads": [1, 2],
+        "linear_head_dim": [1, 4, 8],
+        "linear_conv_kernel_dim": [OUT, 1, 2],
+        "linear_attn_config": [
+            *(OUT, {}, {"num_heads": 2}, {"head_dim": 4, "short_conv_kernel_size": 2, "num_heads": 1}),
+            *KIMI_LISTS,
+        ],
+        "layer_types": [
+            *(OUT, OUT, OUT, None, ["full_attention"] * 3, ["linear_attention"] * 3),
+            ["linear_attention", "linear_attention", "full_attention"],
+            ["attention", "mamba", "linear_attention"],
+            ["sliding_attention", "full_attention", "linear_attention"],
+            ["linear_attention", "full_attention"],
+        ],
+        "mlp_layer_types": [
+            *(OUT, None, ["sparse"] * 3, ["dense"] * 3, ["dense", "sparse", "dense"], ["dense", "sparse"]),
+        ],
+        "first_k_dense_replace": [OUT, 0, 1, 2, 5],
+        "num_experts": [4, 12],
+        "num_local_experts": [8],
+        "num_experts_per_token": [1, 3, 4],
+        "num_shared_experts": [OUT, 1, 2],
+        "num_expert_group": [OUT, 1, 2, 3],
+        "moe_renormalize": [OUT, True, False],
+        "model_max_length": [OUT, 64],
+        "moe_layer_freq": [1, 2],
+        "mla_use_nope": [True],
+        "use_grouped_topk": [True],
+        "moe_router_activation_func": ["sigmoid"],
+        "head_dim": [OUT, 6, 12],
+    }
+)
 QWEN_MOE = {
     "hidden_act": [OUT, *ACTIVATIONS],
     "num_experts": [0, 3, 5],
@@ -875,6 +924,7 @@ FIELDS = {
         },
         [LM, LM, BASE],
     ),
+    "kimi_linear": (KIMI, KIMI_FIELDS, [LM, LM, BASE]),
     "nemotron_h": (
         {name: size for name, size in LLAMA.items() if name != "num_hidden_layers"}
         | {"head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 6, "ssm_state_size": 5, "n_groups": 2}
@@ -1849,6 +1899,18 @@ DELTA_MIXERS = [
         "key_width=5,variant.activation=gelu,",
     )
     for eps in ("1e-05", "1e-06")
+]
+KIMI_MIXERS = [
+    f"kimi_delta_attention:{options}norm_eps={eps}"
+    for options in (
+        "",
+        "heads=3,head_dim=5,",
+        "heads=2,head_dim=4,taps=1,",
+        "head_dim=3,rank=2,",
+        "head_dim=4,negative_eigenvalues=true,",
+        "head_dim=4,activation=gelu,",
+    )
+    for eps in ("1e-05", "1e-06", "0.01")
 ]
 # with the attention of the family between them
 MAMBA_MIXERS = [

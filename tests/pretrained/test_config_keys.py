@@ -55,10 +55,12 @@ LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
 LAYER_TYPES += ("granitemoehybrid", "bamba", "nemotron_h")
 # or gated short convolutions
 LAYER_TYPES += ("lfm2", "lfm2_moe")
+# or Kimi Delta Attention
+LAYER_TYPES += ("kimi_linear",)
 # with a bias of the head, which a tied one has not here
 BIASED = ("gptj", "codegen", "phi")
 # transformers refuses the others, or never ties them
-UNTIED = ("dbrx", "nemotron_h")
+UNTIED = ("dbrx", "nemotron_h", "kimi_linear")
 ONE_WINDOW = ("mistral", "ministral3", "mixtral", "phimoe", "qwen3_moe", "phi3", "starcoder2")
 PAIRS = ("t5", "mt5", "umt5", "marian", "bart", "mbart", "pegasus", "m2m_100", "plbart", "blenderbot")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")

@@ -32,7 +32,8 @@ DIMENSIONS = frozenset(
      "linear_value_head_dim", "linear_conv_kernel_dim", "dim", "hidden_dim", "mamba_n_heads",
      "mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_expand",
      "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "moe_shared_expert_intermediate_size",
-     "moe_latent_size", "latent", "conv_L_cache"}
+     "moe_latent_size", "latent", "conv_L_cache", "linear_head_dim", "linear_num_heads",
+     "short_conv_kernel_size", "num_experts_per_token"}
 )  # fmt: skip
 # quotients of two sizes, which may be fractions
 RATIOS = frozenset({"mlp_ratio"})

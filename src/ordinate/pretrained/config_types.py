@@ -57,6 +57,7 @@ OPTIONAL: Mapping[str, Any] = {
     "no_rope_layers": list[int] | None,
     "num_attention_heads_per_layer": list[int] | None,
     "gating": bool | str,
+    "linear_attn_config": dict[str, Any],
     "layer_rope_theta": list[float] | None,
     "time_step_limit": list[Any] | None,
     **dict.fromkeys(("mlp_only_layers", "attn_layer_indices", "full_attn_idxs"), list[int] | None),

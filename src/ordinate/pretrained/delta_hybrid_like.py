@@ -9,10 +9,10 @@ from ordinate.mixers._delta_rule import DeltaRuleSizes
 from ordinate.mixers.gated_deltanet import GatedDeltaNet
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
-from ordinate.ops.activation import NOT_ZERO_AT_ZERO, Activation
-from ordinate.pretrained._family import TensorRule, activation_kind, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.grouped_rows import ChannelFilters
 from ordinate.pretrained.hybrid_like import HybridLike
+from ordinate.pretrained.short_filters import filter_activation
 
 KEY_HEADS, HEADS = "linear_num_key_heads", "linear_num_value_heads"
 """The keys of the heads of a gated DeltaNet."""
@@ -66,7 +66,7 @@ class DeltaHybridLike(HybridLike[DeltaRuleSizes]):
         options += ["negative_eigenvalues=true"] if self.negative_eigenvalues(config) else []
         options += [] if config[KEY_HEADS] == heads else [f"variant.key_heads={config[KEY_HEADS]}"]
         options += [f"variant.norm_eps={self.delta_eps(config)}"]
-        activation = self._activation(config)
+        activation = filter_activation(self, config)
         options += [] if activation == "silu" else [f"variant.activation={activation}"]
         return "gated_deltanet:" + ",".join(options)
 
@@ -106,12 +106,3 @@ class DeltaHybridLike(HybridLike[DeltaRuleSizes]):
     def filter_rule(self, sizes: DeltaRuleSizes, there: str, here: str) -> TensorRule:
         """Return the tensor mapping of the filters of a gated DeltaNet; arguments as of `projection_rules`."""
         return ChannelFilters(f"{here}.convolution.weight", (f"{there}.conv1d.weight",))
-
-    def _activation(self, config: Mapping[str, Any]) -> Activation:
-        """Return the activation of the convolutions, that of the feed-forward."""
-        kind = activation_kind(config, self.activation_key, self.gates)
-        must = f"{self.activation_key} of a {self.model_type} must take 0 to 0: padding would change its texts"
-        activation = GATED[cast(Any, kind)]
-        came = f"got {shown(config[self.activation_key])}"
-        need(activation not in NOT_ZERO_AT_ZERO, must, came, "load another checkpoint")
-        return activation

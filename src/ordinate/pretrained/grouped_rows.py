@@ -109,6 +109,25 @@ class ChannelFilters(TensorRule):
         return [tensor.unsqueeze(1)]
 
 
+@dataclass(frozen=True)
+class Reshaped(TensorRule):
+    """A tensor whose numbers are in another shape in the checkpoint.
+
+    Args:
+        here: shape of the tensor here.
+        there: shape of that of the checkpoint.
+    """
+
+    here: tuple[int, ...] = ()
+    there: tuple[int, ...] = ()
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0].reshape(self.here)
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [tensor.reshape(self.there)]
+
+
 def _beside_gates(shape: Shape, part: int) -> GroupedRows:
     """Return the rule of the queries, part 0, or the gates, part 1, of each head."""
     width = shape.bindable_sizes["head_width"]

@@ -11,7 +11,7 @@ from ordinate.core.checks import need, shown
 from ordinate.mixers._mixer import Mixer
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule
-from ordinate.pretrained.llama_like import LlamaLike, MixerParts
+from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.rope_parameters import NONE
 from ordinate.pretrained.sliding_windows import FULL
 
@@ -22,6 +22,7 @@ EARLIER: Mapping[str, str] = {"mamba": LINEAR, "attention": FULL}
 """Earlier names of the types of layers."""
 TYPES = "layer_types"
 ATTENTION_SIZES = frozenset({"num_attention_heads", "num_key_value_heads", "head_dim"})
+"""The keys of the sizes of softmax attention."""
 
 
 class HybridLike(LlamaLike, Generic[Sizes]):
@@ -29,7 +30,7 @@ class HybridLike(LlamaLike, Generic[Sizes]):
 
     Must: as `LlamaLike`, and `recurrent`, `recurrent_mixer`, `recurrent_name`, `recurrent_keys`, `usual_types`,
         `sizes_of`, `recurrent_rules`, and in a pair, to read and to write: `recurrent_spec` and `recurrent_config`.
-    May, in a pair: `types` and `type_config`.
+    May: `attention_sizes`; in a pair, `types` and `type_config`.
     """
 
     recurrent: ClassVar[type[Mixer[Any]]]
@@ -40,6 +41,8 @@ class HybridLike(LlamaLike, Generic[Sizes]):
     """Its name in the layer of a checkpoint."""
     recurrent_keys: ClassVar[frozenset[str]]
     """The keys of its sizes."""
+    attention_sizes: ClassVar[frozenset[str]] = ATTENTION_SIZES
+    """The keys of the sizes of attention."""
 
     @abstractmethod
     def usual_types(self, config: Mapping[str, Any]) -> Sequence[str]:
@@ -110,9 +113,9 @@ class HybridLike(LlamaLike, Generic[Sizes]):
         return rules
 
     def used_sizes(self, shape: Shape) -> frozenset[str]:
-        types, own = self.types_of(shape), self.recurrent_keys
-        lacking = [sizes for kind, sizes in ((LINEAR, own), (FULL, ATTENTION_SIZES)) if kind not in types]
-        return (super().used_sizes(shape) | own | ATTENTION_SIZES) - frozenset().union(*lacking)
+        types, own, attention = self.types_of(shape), self.recurrent_keys, self.attention_sizes
+        lacking = [sizes for kind, sizes in ((LINEAR, own), (FULL, attention)) if kind not in types]
+        return (super().used_sizes(shape) | own | attention) - frozenset().union(*lacking)
 
     def types_of(self, shape: Shape) -> list[str]:
         """Return the types of the layers of a shape."""
@@ -140,6 +143,6 @@ class HybridLike(LlamaLike, Generic[Sizes]):
             f"got {shape.mixer_spec} with {shape.scheme_spec}",
             "use save_pretrained instead",
         )
-        usual = self._mixer(shape.norm_eps, {}, MixerParts(normed=self.qk_norm)), NONE
+        usual = next(reversed(self._mixers(shape))), NONE
         mixer, scheme = next(iter(found), usual)
         return replace(shape, mixer=mixer, scheme=scheme)

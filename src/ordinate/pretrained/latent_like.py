@@ -32,7 +32,7 @@ class LatentLike(LlamaLike):
     """Llama-like decoders with multi-head latent attention.
 
     Must: as `LlamaLike`.
-    May: `partial_rates`, `half_layout` and `head_dim_counts`; what `LlamaLike` may.
+    May: `partial_rates`, `half_layout`, `head_dim_counts` and `score_scale`; what `LlamaLike` may.
     """
 
     usual: ClassVar[Mapping[str, Any]] = {
@@ -59,7 +59,7 @@ class LatentLike(LlamaLike):
             query_rank=config[QUERY_RANK],
             content_width=config[CONTENT],
             value_width=config[VALUE],
-            scale=self._scale(config),
+            scale=self.score_scale(config),
             bias=bool(config["attention_bias"]),
         )
         return replace(plain, mixer=latent_spec(options))
@@ -105,7 +105,7 @@ class LatentLike(LlamaLike):
         options = latent_options(shape) or LatentOptions()
         return {latent_spec(options): MixerParts(options.bias, options.bias)}
 
-    def _scale(self, config: Mapping[str, Any]) -> float | None:
+    def score_scale(self, config: Mapping[str, Any]) -> float | None:
         """Return the scale of the scores; None: the usual one."""
         found = {**(config.get("rope_scaling") or config.get("rope_parameters") or {})}
         found["rope_type"] = rope_parameters(config)["rope_type"]

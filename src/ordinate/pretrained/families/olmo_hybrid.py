@@ -19,10 +19,11 @@ from ordinate.pretrained.delta_hybrid_like import (
     VALUE_WIDTH,
     DeltaHybridLike,
 )
-from ordinate.pretrained.grouped_rows import StackedFilters, StackedRows
+from ordinate.pretrained.grouped_rows import StackedRows
 from ordinate.pretrained.hybrid_like import LINEAR, TYPES
 from ordinate.pretrained.llama_like import OUT_NORMS, LlamaLike
 from ordinate.pretrained.rope_parameters import NONE, rope_parameters, rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.short_filters import WHOLE, filter_rule, whole_filters
 from ordinate.pretrained.sliding_windows import FULL
 
 NEGATIVE = "linear_allow_neg_eigval"
@@ -35,8 +36,6 @@ FILES = {"input_layernorm": "attention_layer_norm", "post_attention_layernorm": 
 """Names of norms in models of transformers, and those that it gives them in files."""
 # of the norm of the heads of a gated DeltaNet, whatever the config.json
 EPS = 1e-5
-WHOLE = "whole_filters"
-"""The setting of whether a checkpoint has one tensor of all filters of a gated DeltaNet."""
 
 
 class OlmoHybrid(DeltaHybridLike):
@@ -87,8 +86,7 @@ class OlmoHybrid(DeltaHybridLike):
         }
         keys = int(0.75 * made["hidden_size"] / heads[KEY_HEADS]) if made[KEY_WIDTH] is None else made[KEY_WIDTH]
         values = 2 * keys if made[VALUE_WIDTH] is None else made[VALUE_WIDTH]
-        whole = any(name.endswith("linear_attn.conv1d.weight") for name in names)
-        return {**made, **heads, KEY_WIDTH: keys, VALUE_WIDTH: values, WHOLE: whole}
+        return {**made, **heads, KEY_WIDTH: keys, VALUE_WIDTH: values, **whole_filters(names)}
 
     def usual_types(self, config: Mapping[str, Any]) -> Sequence[str]:
         layers = config["num_hidden_layers"]
@@ -164,10 +162,8 @@ class OlmoHybrid(DeltaHybridLike):
         ]
 
     def filter_rule(self, sizes: DeltaRuleSizes, there: str, here: str) -> TensorRule:
-        if self.settings.get(WHOLE, False):
-            return super().filter_rule(sizes, there, here)
-        parts = tuple(f"{there}.{part}_conv1d.weight" for part in "qkv")
-        return StackedFilters(f"{here}.convolution.weight", parts, _rows(sizes))
+        whole = self.settings.get(WHOLE, False)
+        return filter_rule(f"{here}.convolution.weight", there, _rows(sizes), whole=whole)
 
 
 def _rows(sizes: DeltaRuleSizes) -> tuple[int, int, int]:
