@@ -180,6 +180,18 @@ def test_a_head_is_never_tied_and_positions_of_rope_have_no_effect(tmp_path):
     near(here(IDS), there(IDS).logits)
 
 
+@torch.no_grad()
+def test_of_two_names_of_a_setting_the_published_one_counts(tmp_path):
+    names = {"num_local_experts": 4, "num_experts_per_tok": 1, "n_shared_experts": 3, "norm_topk_prob": True}
+    own = {"num_experts": 6, "num_experts_per_token": 2, "num_shared_experts": 2, "moe_renormalize": False}
+    there = written(tmp_path, **names, **own)
+    change(tmp_path, **names, **own)
+    here = load(tmp_path)
+    options = here.shape.experts
+    assert (options.count, options.chosen, options.shared_hidden, options.normalise) == (6, 2, 20, False)
+    near(here(IDS), there(IDS).logits)
+
+
 @pytest.mark.parametrize("real", [LEFT, LEFT.flip(1)])
 @torch.no_grad()
 def test_padding_on_either_side_is_that_of_transformers(tmp_path, real):

@@ -85,7 +85,11 @@ def test_16_bit_weights_give_nearly_the_same_logits(name, folders):
 
 
 def whole(tensors):
-    """The tensors, and those of filters joined, which transformers parts in three of equal size."""
+    """The tensors, and those of filters joined, which transformers parts in three of equal size.
+
+    Feed-forward networks without experts have the name of experts in files that it writes of a Kimi Linear.
+    """
+    tensors = {key.replace(".block_sparse_moe.", ".mlp."): tensor for key, tensor in tensors.items()}
     firsts = [key for key in tensors if key.endswith("q_conv1d.weight")]
     parts = {key: [tensors.pop(key.replace("q_conv1d", f"{part}_conv1d")) for part in "qkv"] for key in firsts}
     return tensors | {key: torch.cat(each) for key, each in parts.items()}
