@@ -260,6 +260,7 @@ LISTS = "full_attn_layers and kda_layers of linear_attn_config must be lists of 
         ({"num_experts": 10**6}, "num_local_experts must be above zero, and fit the weights; got 1000000"),
         ({"num_experts": 7}, "missing model.layers.1.block_sparse_moe.experts.6"),
         ({"num_expert_group": 4}, "n_group must divide num_local_experts"),
+        ({"topk_group": 2}, "topk_group groups have num_experts_per_tok experts; got .*n_group=1, topk_group=2"),
     ],
 )
 def test_settings_that_are_not_implemented_are_refused_by_name(tmp_path, settings, match):

@@ -134,5 +134,6 @@ class DeepseekMoeLike(MoeLike):
         size, rest = divmod(count, config[GROUPS])
         must = f"{GROUPS} must divide {self.count_key}, and {CHOSEN_GROUPS} groups have {CHOSEN} experts"
         came = f"got {', '.join(f'{name}={value}' for name, value in told.items())}"
-        need(not rest and config[CHOSEN] <= config[CHOSEN_GROUPS] * size, must, came, "load another checkpoint")
+        fits = config[CHOSEN_GROUPS] <= config[GROUPS] and config[CHOSEN] <= config[CHOSEN_GROUPS] * size
+        need(not rest and fits, must, came, "load another checkpoint")
         return count

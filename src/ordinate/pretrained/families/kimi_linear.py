@@ -188,9 +188,7 @@ class KimiLinear(HybridLike[DeltaRuleSizes], LatentMoeLike):
 
 def _published_types(told: Mapping[str, Any], layers: int) -> list[str]:
     """Return the types of the layers that the lists of published files name, each of them in one or both."""
-    must = (
-        f"{' and '.join(PUBLISHED_TYPES)} of {PUBLISHED} must be lists of all layers, 1 to {layers}"
-    )
+    must = f"{' and '.join(PUBLISHED_TYPES)} of {PUBLISHED} must be lists of all layers, 1 to {layers}"
     came, remedy = f"got {', '.join(shown(told[name]) for name in PUBLISHED_TYPES)}", "correct them"
     given = [told[name] for name in PUBLISHED_TYPES]
     numbers = [layer for part in given if isinstance(part, list) for layer in part]
