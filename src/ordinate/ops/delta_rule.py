@@ -26,7 +26,9 @@ from ordinate.ops.native.recurrence import Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
 from ordinate.ops.scalar_decay import LogDecays, chunk_decays
 
-# decays of all channels, or of each, into tokens and from them; products of queries, and of keys, with earlier keys
+Column = Float[Tensor, "b h chunks size 1"]
+# decays of all channels, or of each, into tokens and from them; products of queries with keys, and shares of those of
+# keys with earlier keys
 Decayed = tuple[
     Float[Tensor, "b h chunks size c"],
     Float[Tensor, "b h chunks size c"],
@@ -130,11 +132,11 @@ def _gated_in_chunks(
     with without_autocast(q):
         asks, keys, values, shares, fades = (split_chunks(x) for x in (q, k, v, rates[..., None], logs))
         pairs = _decayed_pairs if logs.shape[3] > 1 else _equally_decayed_pairs
-        enter, leave, asked, overlap = pairs(asks, keys, fades)
+        enter, leave, asked, overlap = pairs(asks, keys, shares, fades)
         # what each token writes at its key, as a linear function of the state before the chunk, plus a part from the
         # chunk's own values; both right-hand sides share one triangular solve
         known = torch.cat([shares * enter * keys, shares * values], -1)
-        solved = torch.linalg.solve_triangular(shares * overlap, known, upper=False, unitriangular=True)
+        solved = torch.linalg.solve_triangular(overlap, known, upper=False, unitriangular=True)
         of_state, of_chunk = solved.split([k.shape[3], v.shape[3]], -1)
         late = keys * leave
         kept = torch.diag_embed(enter[..., -1, :].expand_as(keys[..., 0, :])) - late.mT @ of_state
@@ -144,15 +146,15 @@ def _gated_in_chunks(
         return y.flatten(2, 3)[:, :, : v.shape[2]], last
 
 
-def _equally_decayed_pairs(asks: Chunks, keys: Chunks, logs: Float[Tensor, "b h chunks size 1"]) -> Decayed:
+def _equally_decayed_pairs(asks: Chunks, keys: Chunks, shares: Column, logs: Column) -> Decayed:
     enter, leave, pairs = chunk_decays(logs[..., 0])
-    asked, overlap = asks @ keys.mT * pairs, (keys @ keys.mT * pairs).tril(-1)
-    return enter[..., None], leave[..., None], asked, overlap
+    overlap = (shares * (keys @ keys.mT) * pairs).tril(-1)
+    return enter[..., None], leave[..., None], asks @ keys.mT * pairs, overlap
 
 
-def _decayed_pairs(asks: Chunks, keys: Chunks, logs: Chunks) -> Decayed:
+def _decayed_pairs(asks: Chunks, keys: Chunks, shares: Column, logs: Chunks) -> Decayed:
     # a product that is read after an update has decayed once more than those between its tokens
     late = torch.stack([asks, keys]) * torch.exp(logs)
     asked, overlap = decayed_products(late, keys[None], logs)[:, 0]
     own = torch.diag_embed((asks * keys).sum(-1))
-    return torch.exp(logs.cumsum(-2)), torch.exp(reverse_exclusive_cumsum(logs)), asked + own, overlap
+    return torch.exp(logs.cumsum(-2)), torch.exp(reverse_exclusive_cumsum(logs)), asked + own, shares * overlap
