@@ -45,6 +45,12 @@ FORMS = {
     ),
     "Command A+": ("swiglu", ExpertOptions(5, shared_hidden=7, combined="average"), False),
     "large eps": ("swiglu", ExpertOptions(5, scores="sigmoid", sum_eps=0.5), False),
+    "Llama 4": (
+        "swiglu",
+        ExpertOptions(5, scores="sigmoid", normalise=False, weighted_inputs=True, shared_hidden=7),
+        False,
+    ),
+    "weighted inputs, biases": ("gelu", ExpertOptions(4, 3, latent=10, weighted_inputs=True, scale=1.5), True),
     "latent": ("swiglu", ExpertOptions(5, latent=6, shared_hidden=7), False),
     "latent, biases": ("gelu", ExpertOptions(4, 3, latent=10), True),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
@@ -121,8 +127,13 @@ def looped(name, experts, x):
             chosen = list(scores)
         total = sum(scores[one] for one in chosen) + options.sum_eps if options.normalise else 1
         read = token if options.latent is None else layer(experts.compress, token)
-        each = (layer(experts.narrow, hidden(name, layer(experts.widen, read, one)), one) for one in chosen)
-        row = sum(options.scale * scores[one] / total * y for one, y in zip(chosen, each, strict=True))
+        shares = [options.scale * scores[one] / total for one in chosen]
+        inner, outer = ([1] * len(shares), shares)[:: -1 if options.weighted_inputs else 1]
+        each = (
+            layer(experts.narrow, hidden(name, layer(experts.widen, share * read, one)), one)
+            for one, share in zip(chosen, inner, strict=True)
+        )
+        row = sum(share * y for share, y in zip(outer, each, strict=True))
         row = row if options.latent is None else layer(experts.restore, row)
         if options.shared_hidden is not None:
             y = layer(experts.shared.narrow, hidden(name, layer(experts.shared.widen, token)))

@@ -5,7 +5,7 @@ from ordinate import Geometry, attend
 from ordinate.attention._attend import explain
 from ordinate.attention._backend import ScoreOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AcrossHeadsNorm, PerHeadLayerNorm
+from ordinate.mixers._qk_norms import AcrossHeadsNorm, PerHeadLayerNorm
 from ordinate.models.multi_head_attention import AttentionOptions, MultiHeadAttention
 from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes import T5, Alibi, Learned, NoPosition, Rope, Sum

@@ -86,6 +86,8 @@ MIMO |= {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 COMMAND = {"sliding_window": 4, "sliding_window_pattern": 2, "logit_scale": 0.25, "head_dim": 8, "num_experts": 5}
 LAGUNA = QWEN_EXPERTS | {"head_dim": 8, "shared_expert_intermediate_size": 40, "sliding_window": 4}
 LAGUNA |= {"layer_types": ["full_attention", "sliding_attention"]}
+LLAMA4 = {"head_dim": 8, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size_mlp": 40}
+LLAMA4 |= {"attention_chunk_size": 4, "no_rope_layers": [1, 0]}
 # ends of the names of what is added to the scores of experts for the choice
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
 # the name of a case: its model_type, and what makes it another one of the family
@@ -237,6 +239,12 @@ CASES = {
     | LAGUNA
     | {"gating": "per-element", "attention_bias": True, "mlp_layer_types": ["sparse", "dense"], "num_experts": 6}
     | {"moe_routed_scaling_factor": 1.5, "moe_router_logit_softcapping": 0.5, "head_dim": 16},
+    # transformers counts padding in the temperature of layers without RoPE, where it is not 1
+    "llama4_text": LLAMA | LLAMA4,
+    "llama4_text, dense layers": LLAMA
+    | LLAMA4
+    | {"moe_layers": [1], "use_qk_norm": False, "attention_bias": True, "attn_temperature_tuning": False}
+    | {"layer_types": ["full_attention", "chunked_attention"], "attention_chunk_size": 3},
     "granite_swa": LLAMA | GRANITE | SWA,
     "granite_swa, thetas": LLAMA | GRANITE | SWA | {"layer_rope_theta": [0, 5e4], "attention_bias": True},
     "granitemoe_swa": LLAMA | GRANITE | SWA | {"num_local_experts": 5, "shared_intermediate_size": 40},

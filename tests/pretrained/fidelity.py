@@ -215,6 +215,7 @@ def here(family, seed, bases, folder):
             attentions = [base.mixer_spec.entries[1], *(LATENT_MIXERS[:-1] if "latent" in base.mixer else ())]
             triples = [f"{mixer},{attention},{mixer}" for mixer in mixers for attention in attentions]
             values["mixer"] = triples + SHAPES["mixer"][:2]
+    values |= TABLES["CHUNKED"] if "chunk=" in base.mixer else {}
     names = [name for name in values if hasattr(base, name)]
     changes = {name: rng.choice(values[name]) for name in rng.sample(names, rng.randint(1, 4))}
     try:

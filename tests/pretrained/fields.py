@@ -847,6 +847,31 @@ FIELDS = {
         | {"rope_parameters": [OUT, None, *TYPED_ROPES]},
         [LM, LM, BASE],
     ),
+    "llama4_text": (
+        LLAMA
+        | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size_mlp": 14}
+        | {"no_rope_layers": [1, 0], "attention_chunk_size": 4, "floor_scale": 3, "moe_layers": [1]},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | ROUTED
+        | {"head_dim": [6, 12], "num_key_value_heads": [1, 2], "hidden_act": [OUT, *ACTIVATIONS]}
+        | {"intermediate_size_mlp": [7, 20], "num_local_experts": [3, 5], "num_experts_per_tok": [OUT, 1, 3, 5]}
+        | {"moe_layers": [OUT, None, [], [0], [1, 0], [1, 7]], "interleave_moe_layer_step": [OUT, 1, 2, 3, 0, -1]}
+        | {"no_rope_layers": [OUT, None, [], [0, 1], [1, 1], [0, 0], [1, 0, 1], [1]], "router_jitter_noise": [0.1]}
+        | {"no_rope_layer_interval": [OUT, 1, 2, 3], "use_qk_norm": [OUT, True, False]}
+        | {"attention_chunk_size": [OUT, None, 1, 2, 3, 8, 9]}
+        | {"attn_temperature_tuning": [OUT, True, False], "floor_scale": [OUT, 1, 2, 4, 9]}
+        | {"attn_scale": [OUT, 0, 0.5, -0.3, 2]}
+        | {
+            "layer_types": [
+                *(OUT, None, ["full_attention"] * 2, ["chunked_attention"] * 2),
+                ["full_attention", "chunked_attention"],
+                ["chunked_attention", "attention"],
+                ["sliding_attention", "full_attention"],
+                ["chunked_attention"],
+            ],
+        },
+        [LM, LM, BASE],
+    ),
     "granite_swa": (LLAMA | ALTERNATING_GRANITE, GRANITE_SWA | {"mlp_bias": [OUT, True, False]}, [LM, LM, BASE]),
     "granitemoe_swa": (
         LLAMA | ALTERNATING_GRANITE | {"num_local_experts": 4, "shared_intermediate_size": 10},
@@ -1939,6 +1964,31 @@ LATENT_MIXERS = [
 ]
 BASES = {"falcon": {"alibi": True, "num_attention_heads": 12}}
 """Fields of a second configuration of a family, whose shapes are drawn from too."""
+NORMED_AFTER = "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_kind=nonparametric_rms"
+NORMED_AFTER += ",variant.qk_norm_after=true"
+WEIGHTED = {"scores": "sigmoid", "normalise": False, "weighted_inputs": True}
+CHUNKED = {
+    "mixer": [
+        *(NORMED_AFTER, f"{NORMED_AFTER},variant.chunk=4", "softmax:variant.chunk=3", "softmax"),
+        *(
+            f"{NORMED_AFTER},variant.chunk=4,softmax",
+            f"softmax:variant.chunk=3,{NORMED_AFTER}",
+            "softmax:variant.chunk=3,softmax:variant.chunk=4",
+        ),
+        *(f"softmax:variant.bias=true,{NORMED_AFTER},variant.bias=true", "softmax:variant.chunk=3,softmax"),
+    ],
+    "scheme": [
+        *("rope:layout=interleaved", "rope:theta=100.0,layout=interleaved,none", "rope", "none"),
+        *("log_length:form=llama4,beta=0.3", "rope:layout=interleaved,log_length:form=llama4,trained_length=4"),
+        *("none,log_length:form=llama4", "rope:layout=interleaved,log_length", "alibi"),
+    ],
+    "experts": [
+        *(None, ExpertOptions(3), ExpertOptions(3, **WEIGHTED), ExpertOptions(3, **WEIGHTED, shared_hidden=12)),
+        ExpertOptions(4, 1, **WEIGHTED, shared_hidden=12, dense_layers=(0,), dense_hidden=20),
+        ExpertOptions(3, scores="sigmoid", normalise=False, shared_hidden=12),
+    ],
+}
+"""What models with attention in chunks are drawn from in place of `SHAPES`."""
 SHAPES = {
     "layers": [1, 2, 3],
     "heads": [1, 2, 4],

@@ -98,6 +98,7 @@ def test_the_table_has_every_family_and_many_models():
         "lfm2",
         "lfm2_moe",
         "kimi_linear",
+        "llama4_text",
     }
     without |= {"phimoe", "nanochat", "exaone_moe", "granite_swa", "granitemoe_swa", "internlm3", "xglm", "biogpt"}
     without |= {"hunyuan_v1_moe", "dbrx", "jais2", "solar_open", "afmoe", "mimo_v2_flash", "cohere2_moe", "laguna"}

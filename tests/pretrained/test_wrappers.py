@@ -50,6 +50,8 @@ INNER = {
     "smolvlm": ("llama",),
     "vipllava": ("llama",),
 }
+# transformers does not run the whole: test_llama4.py compares the language model inside
+APART = ("llama4",)
 VISUAL = {
     "aya_vision": "siglip_vision_model",
     "gemma3": "siglip_vision_model",
@@ -147,8 +149,8 @@ def check_settings(wrapper, theirs):
 
 
 def test_every_wrapper_is_tested():
-    assert set(INNER) == set(catalog.names("ordinate.pretrained.wrappers"))
-    for name in INNER:
+    assert {*INNER, *APART} == set(catalog.names("ordinate.pretrained.wrappers"))
+    for name in (*INNER, *APART):
         wrapper = catalog.load("ordinate.pretrained.wrappers", Wrapper, name)()
         whole = transformers.CONFIG_MAPPING[name]
         theirs = whole.sub_configs_defaults["text_config"]

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
+from ordinate.core.attention_chunks import in_chunks
 from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_positive_counts, need_type
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import KVCache, Mixer, check_heads
+from ordinate.mixers._qk_norms import OTHER_NORMS, AcrossHeadsNorm, QKNorm, clipped
 from ordinate.ops.linear_layer import Linear, linear, weight_and_bias
 from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
 
-QKNorm = Literal["rms", "layer", "layer_per_head", "nonparametric_rms"]
-"""Kind of norm of queries and keys."""
 GateKind = Literal["sigmoid", "softplus"]
 """What makes the gates of the outputs of heads."""
 GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
@@ -62,6 +62,8 @@ class AttentionOptions:
         gate_per_head: whether a head has one gate, not one for each channel (Laguna).
         value_width: channels of the values of a head; None: as of its queries and keys (MiMo-V2-Flash has fewer).
         value_scale: factor of the values (MiMo-V2-Flash).
+        chunk: with it, a token attends to keys of its own chunk only, of so many consecutive positions from 0 of its
+            document (Llama 4): see `in_chunks`; None: there are no chunks [tokens].
 
     Raises:
         ValueError: numbers out of range, an unknown kind of norm, or an option without effect.
@@ -87,8 +89,11 @@ class AttentionOptions:
     gate_per_head: bool = False
     value_width: int | None = None
     value_scale: float = 1.0
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
+        if self.chunk is not None:
+            need_positive_counts(chunk=self.chunk)
         for name in ("head_width", "value_width", "scale", "softcap", "clip_qkv"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
@@ -133,52 +138,6 @@ class AttentionOptions:
         return [AcrossHeadsNorm(head_width * count, limit=limit, **options) for count in (heads, kv_heads)]
 
 
-class AcrossHeadsNorm(RMSNorm):
-    """RMSNorm of queries or keys over the channels of all heads together (OLMo 2).
-
-    Args:
-        width: channels of all heads.
-        limit: the magnitude to which the normalised ones are clipped (OLMoE); None: they are not.
-        options: of `RMSNorm`.
-    """
-
-    def __init__(self, width: int, *, limit: float | None = None, **options: Any) -> None:
-        super().__init__(width, **options)
-        self.limit = limit
-
-    def forward(self, x: Queries) -> Queries:
-        """Return the normalised queries or keys."""
-        rows = x.transpose(1, 2)
-        out = super().forward(rows.flatten(2)).unflatten(2, rows.shape[2:]).transpose(1, 2)
-        return _clipped(out, self.limit)
-
-
-class PerHeadLayerNorm(nn.Module):
-    """LayerNorm of queries or keys without a bias, with weights of its own for each head (StableLM).
-
-    Args:
-        head_width: channels of a head.
-        heads: number of heads.
-        eps: epsilon of the norm.
-    """
-
-    def __init__(self, head_width: int, heads: int, eps: float) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(heads, head_width)), eps
-
-    def forward(self, x: Queries) -> Queries:
-        """Return the normalised queries or keys."""
-        return nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight[:, None]
-
-
-OTHER_NORMS: Mapping[QKNorm, Callable[[int, int, float], nn.Module]] = {
-    "layer": lambda head_width, heads, eps: nn.LayerNorm(head_width, eps=eps),
-    "layer_per_head": PerHeadLayerNorm,
-    "nonparametric_rms": lambda head_width, heads, eps: RMSNorm(head_width, eps=eps, elementwise_affine=False),
-}
-"""What makes the norm of each other kind, from the channels of a head, the number of heads, and epsilon."""
-
-
 def zero_at_padding(x: Tokens, where: Geometry) -> Tokens:
     """Set token vectors to 0 at padding: NaN there would reach the gradients of projections, as 0 * NaN is NaN."""
     return x if where.q_document is None else x.masked_fill((where.q_document == PADDING)[..., None], 0.0)
@@ -220,7 +179,7 @@ class AttentionProjections(nn.Module):
         # from the unencoded head width: a scheme may append channels to q and k
         self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
         self.value_width = self.head_width if variant.value_width is None else variant.value_width
-        self.value_scale = variant.value_scale
+        self.value_scale, self.chunk = variant.value_scale, variant.chunk
         self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.value_width]
         self.project: nn.Linear = Linear(width, sum(self.widths), bias=variant.bias)
         out_bias = variant.bias if variant.out_bias is None else variant.out_bias
@@ -256,8 +215,13 @@ class AttentionProjections(nn.Module):
             context: token vectors of the context.
             scheme: encodes the keys.
             pos: positions of the context.
+
+        Raises:
+            ValueError: tokens and positions of other numbers, or chunks.
         """
         need_tokens("context", context, context.shape[1], pos)
+        must, came = "chunk is an option of self-attention", f"got chunk={self.chunk} in cross-attention"
+        need(self.chunk is None, must, came, "leave it out there")
         k, v = self.project_keys_values(context)
         return KVCache(self.encode_key(k, scheme, pos), v)
 
@@ -285,17 +249,17 @@ class AttentionProjections(nn.Module):
 
     def project_queries(self, x: Tokens) -> Queries:
         """Queries for cross-attention, before positions are encoded."""
-        return _clipped(self.split_heads(self._part(x, slice(self.widths[0]))), self.clip_qk)
+        return clipped(self.split_heads(self._part(x, slice(self.widths[0]))), self.clip_qk)
 
     def project_keys_values(self, context: Context) -> tuple[Keys, Values]:
         """Keys and values for cross-attention, before positions are encoded."""
         k, v = self._part(context, slice(self.widths[0], None)).split(self.widths[1:], -1)
-        return _clipped(self.split_heads(k), self.clip_qk), self._values(v)
+        return clipped(self.split_heads(k), self.clip_qk), self._values(v)
 
     def project_qkv(self, x: Tokens) -> tuple[Queries, Keys, Values]:
         """Queries, keys and values for self-attention, before positions are encoded."""
         q, k, v = self.project(x).split(self.widths, -1)
-        q, k = (_clipped(self.split_heads(part), self.clip_qk) for part in (q, k))
+        q, k = (clipped(self.split_heads(part), self.clip_qk) for part in (q, k))
         return q, k, self._values(v)
 
     def split_heads(self, x: Tokens) -> Queries:
@@ -304,6 +268,10 @@ class AttentionProjections(nn.Module):
 
     def attention(self, q: Queries, k: Keys, v: Values, at: Placed, longest: MaxKeyNorm | None = None) -> Outputs:
         """Attention output of each head, before the output projection, from encoded queries and keys."""
+        size = self.chunk
+        if size is not None:
+            # layers with the same chunks share what depends on positions
+            at = at.cached(("chunks", size), lambda: Placed(at.scheme, in_chunks(at.where, size)))
         return self.compute_attention(q, k, v, at, self.score_options, longest=longest)
 
     def compute_attention(
@@ -356,7 +324,7 @@ class AttentionProjections(nn.Module):
 
     def _values(self, x: Float[Tensor, "b n columns"]) -> Values:
         """Return the values of each head from their columns, clipped and scaled."""
-        v = _clipped(x.unflatten(-1, (-1, self.value_width)).transpose(1, 2), self.clip_qkv)
+        v = clipped(x.unflatten(-1, (-1, self.value_width)).transpose(1, 2), self.clip_qkv)
         return v if self.value_scale == 1 else v * self.value_scale
 
 
@@ -390,7 +358,3 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
         y, after = self.with_causal_gradients(lambda x: self.self_attention(x, at, state), x, at, state)
         # the bias of the output projection is not 0 at padding
         return y if getattr(self.out, "bias", None) is None else zero_at_padding(y, at.where), after
-
-
-def _clipped(x: Queries, limit: float | None) -> Queries:
-    return x if limit is None else x.clamp(-limit, limit)

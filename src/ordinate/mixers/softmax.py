@@ -25,7 +25,7 @@ class Softmax(AttentionMixer):
         kv_heads: key and value heads; None: as many as query heads. Fewer: grouped-query attention.
         head_width: channels of a head; None: width / heads.
         dropout: dropout probability of the attention weights.
-        variant: further options: biases, QK norm, soft-capping, sinks. On a command line
+        variant: further options: biases, QK norm, soft-capping, sinks, chunks. On a command line
             `softmax:variant.qk_norm=true,variant.softcap=50`.
         position_projections: which projections of its own there are for the embeddings of relative positions, in a
             scheme with the hook `bind_projections` (deberta with `version.shared`): `query`, `key` or `both`; others

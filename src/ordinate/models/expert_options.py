@@ -58,6 +58,7 @@ class ExpertOptions:
             layers that all experts share (Nemotron-H); None: the experts read and write tokens.
         sum_eps: number added to the sum of the weights by which `normalise` divides them (1e-6 in LFM2).
         wide_router: whether the router is computed in float32 at least, as that of sigmoids always is (DeepSeek-V2).
+        weighted_inputs: whether the weights multiply what the experts read, not what they return (Llama 4).
 
     Raises:
         ValueError: sizes that are not positive, groups without the experts of a token, or an option without effect.
@@ -84,6 +85,7 @@ class ExpertOptions:
     logit_softcap: float | None = None
     latent: int | None = None
     sum_eps: float = SUM_EPS
+    weighted_inputs: bool = False
 
     def __post_init__(self) -> None:
         normalise_fields(self)

@@ -53,8 +53,9 @@ class Experts(nn.Module):
     p may be a sigmoid. With a `logit_softcap` c, an output z of the router becomes c tanh(z / c). With a
     `choice_bias` d the chosen experts have the largest p + d, with groups only among the groups with the largest sums
     of their two largest p + d, or, with `group_scores="best"`, the largest p + d. With `scores="sparsemixer"` two
-    experts are chosen one after the other, and each has a p of its own: see `near_best`. With `latent` the experts
-    read A x + a in place of x, and y is B times their sum, plus b. A shared network F, a `FeedForward`, adds
+    experts are chosen one after the other, and each has a p of its own: see `near_best`. With `weighted_inputs` an
+    expert reads x times its weight, which then multiplies its output no more. With `latent` the experts read A x + a
+    in place of x, and y is B times their sum, plus b. A shared network F, a `FeedForward`, adds
     sigmoid(w_s . x) F(x) to y, or F(x) without `shared_gate`; with `combined="average"` the output is half of the
     sum.
 
@@ -72,7 +73,8 @@ class Experts(nn.Module):
         Experts, section 2.1, https://arxiv.org/abs/2401.04088; the limit that of OpenAI 2025, gpt-oss, section 2.2,
         https://arxiv.org/abs/2508.10925; sigmoids, groups and bias those of DeepSeek-AI 2024, DeepSeek-V3, section
         2.1.2, https://arxiv.org/abs/2412.19437; the shared network that of Dai et al. 2024, DeepSeekMoE,
-        https://arxiv.org/abs/2401.06066; `latent` is an option of the model `NemotronHForCausalLM` of transformers 5.
+        https://arxiv.org/abs/2401.06066; `latent` is an option of the model `NemotronHForCausalLM` of transformers 5,
+        `weighted_inputs` how its `Llama4ForCausalLM` computes.
     Departs: no loss that balances the load of the experts, no rule that changes the bias, no capacity and no noise:
         no token is dropped. With `sparsemixer`, experts are the best ones in training too, where the paper draws
         them.
@@ -117,11 +119,13 @@ class Experts(nn.Module):
         weights, chosen = self.route(rows)
         # rows of the same expert beside each other
         experts, order = chosen.flatten().sort(stable=True)
-        read = rows if self.compress is None else self.compress(rows)
-        made = self.narrow(self.hidden_layer(self.widen(read[order // self.options.chosen], experts)), experts)
+        read = (rows if self.compress is None else self.compress(rows))[order // self.options.chosen]
+        if self.options.weighted_inputs:
+            read = read * weights.flatten()[order, None].to(read.dtype)
+        made = self.narrow(self.hidden_layer(self.widen(read, experts)), experts)
         back = order.argsort()
         each = made[back].unflatten(0, (-1, self.options.chosen))
-        y = (each * weights[..., None].to(each.dtype)).sum(1)
+        y = (each if self.options.weighted_inputs else each * weights[..., None].to(each.dtype)).sum(1)
         y = (y if self.restore is None else self.restore(y)).unflatten(0, x.shape[:-1])
         if self.shared is None:
             return y

@@ -33,7 +33,7 @@ DIMENSIONS = frozenset(
      "mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_expand",
      "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "moe_shared_expert_intermediate_size",
      "moe_latent_size", "latent", "conv_L_cache", "linear_head_dim", "linear_num_heads",
-     "short_conv_kernel_size", "num_experts_per_token"}
+     "short_conv_kernel_size", "num_experts_per_token", "intermediate_size_mlp"}
 )  # fmt: skip
 # quotients of two sizes, which may be fractions
 RATIOS = frozenset({"mlp_ratio"})

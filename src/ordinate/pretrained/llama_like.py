@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
-from ordinate.mixers._projections import QKNorm
+from ordinate.mixers._qk_norms import QKNorm
 from ordinate.models.activation import LEARNED
 from ordinate.models.block import NormPosition
 from ordinate.models.feedforward import GATED, FeedForwardKind

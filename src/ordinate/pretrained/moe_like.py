@@ -139,7 +139,8 @@ class MoeLike(LlamaLike):
 
     def shared_rules(self, shape: Shape, layer: str) -> Sequence[TensorRule]:
         """Return the tensor mappings of the network of a layer that every token has beside its experts."""
-        there, here = f"model.layers.{layer}.mlp.{self.shared}", f"blocks.{layer}.feedforward.shared"
+        there = f"model.layers.{layer}.{self.feedforward_name}.{self.shared}"
+        here = f"blocks.{layer}.feedforward.shared"
         gated = shape.experts is not None and shape.experts.shared_gate
         gates = tuple(f"{there}.{name}" for name in self.gate_names)
         return [

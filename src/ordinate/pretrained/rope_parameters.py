@@ -199,6 +199,16 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
     return json.loads(json.dumps(parameters))
 
 
+def rotating_layers(config: Mapping[str, Any]) -> list[bool]:
+    """Return whether each layer has RoPE: no_rope_layers has a one for those that do."""
+    count, every, listed = config["num_hidden_layers"], config["no_rope_layer_interval"], config["no_rope_layers"]
+    if listed is None:
+        return [(layer + 1) % every != 0 for layer in range(count)]
+    must, came = "no_rope_layers must have an entry for each layer", f"got {len(listed)} for {count} layers"
+    need(len(listed) >= count, must, came, "correct it, or download the file again")
+    return [bool(entry) for entry in listed[:count]]
+
+
 def rotating_layers_config(
     model_type: str, shape: Shape, head_width: int, theta: float
 ) -> tuple[dict[str, Any], list[bool]]:

@@ -76,8 +76,10 @@ class LogLength(Scheme):
         self.length = USUAL_LENGTHS.get(form, 512) if trained_length is None else trained_length
         self.beta = 0.1 if beta is None else beta
         need(math.isfinite(self.beta), "beta must be a finite number", f"got {beta}", "0.1 is usual")
-        must = "trained_length must be above 1"
-        need(self.length > 1, must, f"got {trained_length}", "give the training length")
+        # the logarithm of 1 divides
+        least = 0 if stepped else 1
+        must = f"trained_length must be above {least}"
+        need(self.length > least, must, f"got {trained_length}", "give the training length")
         need_positive("heads", heads)
         self.form, self.per_layer = form, trains
         if trains:

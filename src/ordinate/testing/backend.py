@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ordinate.attention._attend import STANDARD, attend
 from ordinate.attention._backend import ScoreOptions
+from ordinate.core.attention_chunks import in_chunks
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.schemes._scheme import Placed, Scheme
@@ -40,6 +41,7 @@ GEOMETRIES: dict[str, Callable[[int], Geometry]] = {
     "cached": lambda tokens: Geometry.causal(tokens, cached=4),
     "newest": lambda tokens: Geometry.causal(1, cached=tokens),
     "two sides": lambda tokens: Geometry.full(tokens, window=2),
+    "chunks": lambda tokens: in_chunks(Geometry.causal(tokens, cached=3), 4),
 }
 """Geometries of all kinds of visibility, as functions of the number of tokens; padded ones have a batch of two."""
 

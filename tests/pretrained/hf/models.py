@@ -25,6 +25,7 @@ DECODERS = {
     "gpt_neox": TEXT | NONE,
     "opt": TEXT | {"ffn_dim": 48, "word_embed_proj_dim": 32} | NONE,
     "gpt_oss": GROUPED | NONE | WINDOWS | EXPERTS,
+    "llama4_text": GROUPED | NONE | EXPERTS | {"attention_chunk_size": 4, "no_rope_layers": [1, 0]},
 }
 ENCODERS = {
     "bert": TEXT,

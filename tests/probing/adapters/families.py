@@ -10,6 +10,8 @@ TEXT = SIZES | {"intermediate_size": 48, "max_position_embeddings": 40, "pad_tok
 OLD = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60, "n_positions": 40}
 GROUPED = TEXT | {"num_key_value_heads": 2, "head_dim": 8}
 WINDOW = GROUPED | {"sliding_window": 4}
+CHUNKS = {"no_rope_layers": [1, 0], "attention_chunk_size": 5, "intermediate_size_mlp": 40, "moe_layers": [1]}
+CHUNKS |= {"num_local_experts": 3}
 MARKS = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 4}
 DISENTANGLED = {
     "relative_attention": True,
@@ -68,6 +70,7 @@ DECODERS = {
     ),
     "exaone4": (lambda: hf.Exaone4Config(**WINDOW, sliding_window_pattern=2), LANGUAGE, NARROW),
     "cohere2": (lambda: hf.Cohere2Config(**WINDOW, sliding_window_pattern=2, logit_scale=0.25), LANGUAGE, NARROW),
+    "llama4": (lambda: hf.Llama4TextConfig(**GROUPED, **CHUNKS), LANGUAGE, NARROW),
 }
 ENCODERS = {
     "bert": (lambda: hf.BertConfig(**TEXT), MASKED, 1e-13),
@@ -102,14 +105,16 @@ IMAGES = {
 }
 SWIN = {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4, "image_size": 32, "patch_size": 4}
 ALL = DECODERS | ENCODERS | IMAGES
-# layers with sliding windows, and a norm between the attention output and the residual stream
-WINDOWED = ("mistral", "gemma2", "gemma3", "modernbert", "olmo3", "exaone4", "cohere2")
+# layers with sliding windows or chunks, and a norm between the attention output and the residual stream
+WINDOWED = ("mistral", "gemma2", "gemma3", "modernbert", "olmo3", "exaone4", "cohere2", "llama4")
 NORMED = ("gemma2", "gemma3", "olmo2", "olmo3", "exaone4")
 # only the first of whose two layers has RoPE
 ROTATED_FIRST = ("smollm3", "exaone4", "cohere2")
+# whose function of RoPE has another name, so that the hook `raw` is not called
+UNHOOKED = ("llama4",)
 # whose parts are those of other families, in another arrangement
 ARRANGED = ("qwen2", "starcoder2", "smollm3", "phi3", "olmo2", "olmo3", "exaone4", "cohere2", "umt5", "t5_encoder")
-ARRANGED += ("umt5_encoder",)
+ARRANGED += ("umt5_encoder", "llama4")
 
 
 def make(name, **options):

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained.llama_like import LlamaLike
-from ordinate.pretrained.rope_parameters import NONE, rotating_layers_config
+from ordinate.pretrained.rope_parameters import NONE, rotating_layers, rotating_layers_config
 from ordinate.pretrained.sliding_windows import FULL, SLIDING, layer_types, layer_windows
 
 THETA = 2e6
@@ -62,13 +61,3 @@ class Smollm3(LlamaLike):
 
     def window_config(self, shape: Shape) -> dict[str, Any]:
         return layer_types(shape)
-
-
-def rotating_layers(config: Mapping[str, Any]) -> list[bool]:
-    """Return whether each layer has RoPE: no_rope_layers has a one for those that do."""
-    count, every, listed = config["num_hidden_layers"], config["no_rope_layer_interval"], config["no_rope_layers"]
-    if listed is None:
-        return [(layer + 1) % every != 0 for layer in range(count)]
-    must, came = "no_rope_layers must have an entry for each layer", f"got {len(listed)} for {count} layers"
-    need(len(listed) >= count, must, came, "correct it, or download the file again")
-    return [bool(entry) for entry in listed[:count]]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from ordinate.core.attention_chunks import in_chunks
 from ordinate.core.geometry import Geometry
 from ordinate.schemes._scheme import Placed
 from ordinate.schemes.none import NoPosition
@@ -107,12 +108,18 @@ class _Pattern:
         window: one-sided sliding window: visible keys up to and including the query's own.
         two_sided: two-sided sliding window: visible keys to either side, the query's own included.
         documents: document id of each token (packed sequences).
+        positions: position of each token in its document (packed sequences).
+        chunk: attention in chunks of so many tokens.
+        shift: tokens of padding on the left of each row, which chunks do not count.
     """
 
     causal: bool = False
     window: int | None = None
     two_sided: int | None = None
     documents: Tensor | None = None
+    positions: Tensor | None = None
+    chunk: int | None = None
+    shift: Tensor | None = None
 
 
 def create_mask(
@@ -171,8 +178,13 @@ def _geometry(found: _Pattern, queries: int, keys: int, given: dict[str, Any]) -
         window=min(sizes, default=None),
         consecutive=True,
     )
-    if packed is not None:
-        return replace(where, q_document=packed, k_document=packed)
+    where = _padded(where, real, first) if packed is None else replace(where, q_document=packed, k_document=packed)
+    return _in_chunks(where, found, first)
+
+
+def _padded(where: Geometry, real: Tensor | None, first: int) -> Geometry:
+    """Return a geometry with padding, if there is any; `first` is the index of the first key in the padding mask."""
+    queries, seen = where.shape
     if real is None:
         return where
     real = torch.nn.functional.pad(real, (0, max(0, first + seen - real.shape[1])))[:, first : first + seen]
@@ -180,6 +192,18 @@ def _geometry(found: _Pattern, queries: int, keys: int, given: dict[str, Any]) -
         return where
     # padding keys get document -1 and are masked for every query; padding queries still see the real keys
     return replace(where, q_document=where.q_pos.new_zeros(1, queries), k_document=real.long() - 1)
+
+
+def _in_chunks(where: Geometry, found: _Pattern, first: int) -> Geometry:
+    """Return a geometry in chunks, counted from the first token of each document or row that is not padding."""
+    if found.chunk is None:
+        return where
+    if found.positions is not None:
+        q_pos = k_pos = found.positions[..., None]
+    else:
+        padding = 0 if found.shift is None or not bool(found.shift.any()) else found.shift[:, None, None]
+        q_pos, k_pos = (pos + first - padding for pos in (where.q_pos, where.k_pos))
+    return in_chunks(replace(where, q_pos=q_pos, k_pos=k_pos), found.chunk)
 
 
 def _pattern(function: Callable[..., Any]) -> _Pattern | None:
@@ -197,24 +221,28 @@ def _pattern(function: Callable[..., Any]) -> _Pattern | None:
             return _Pattern(window=held["sliding_window"])
         case "sliding_window_bidirectional_overlay":
             return _Pattern(two_sided=held["sliding_window"] + 1)
+        case "chunked_overlay":
+            return _Pattern(chunk=held["chunk_size"], shift=held["left_padding"])
         case "packed_sequence_mask_function":
             return _Pattern(documents=held["packed_sequence_mask"])
         case "remap_positions_for_packed_sequence":
-            # positions restart in each document, but offsets within a document equal offsets of indices
-            return _pattern(held["mask_function"])
+            # positions restart in each document; offsets within a document equal offsets of indices
+            inner = _pattern(held["mask_function"])
+            return None if inner is None else replace(inner, positions=held["position_ids"])
         case "and_masks":
             return _both([_pattern(each) for each in held["mask_functions"]])
     return None
 
 
 def _both(parts: list[_Pattern | None]) -> _Pattern | None:
-    """Return the intersection of several patterns; None: one is not recognised, or two pack documents."""
+    """Return the intersection of several patterns; None: one is not recognised, or two have what one can have."""
     known = [part for part in parts if part is not None]
-    documents = [part.documents for part in known if part.documents is not None]
-    if len(known) < len(parts) or len(documents) > 1:
+    given = {
+        name: [value for part in known if (value := getattr(part, name)) is not None]
+        for name in ("window", "two_sided", "documents", "positions", "chunk", "shift")
+    }
+    windows = {side: min(given.pop(side), default=None) for side in ("window", "two_sided")}
+    if len(known) < len(parts) or any(len(values) > 1 for values in given.values()):
         return None
-    sizes = [
-        [size for part in known if (size := getattr(part, side)) is not None] for side in ("window", "two_sided")
-    ]
-    window, two_sided = (min(size, default=None) for size in sizes)
-    return _Pattern(any(part.causal for part in known), window, two_sided, documents[0] if documents else None)
+    single = {name: values[0] for name, values in given.items() if values}
+    return _Pattern(causal=any(part.causal for part in known), **windows, **single)

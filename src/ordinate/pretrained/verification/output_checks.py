@@ -5,6 +5,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 
+from ordinate.core import catalog
 from ordinate.models.vision import VisionShape
 from ordinate.pretrained.verification._check import Check
 from ordinate.pretrained.verification._runner import Runner, TextRunner
@@ -49,10 +50,14 @@ class OutputsCheck(Check):
 
     def note(self) -> str:
         """Return what the inputs do not reach."""
-        longest = [window for window in self.runner.shape.layer_windows if window is not None]
-        if not self.runner.reads_texts or not longest or max(longest) < self.runner.tokens:
+        shape, tokens = self.runner.shape, self.runner.tokens
+        chunks = [catalog.parse(entry)[1].get("variant", {}).get("chunk") for entry in shape.mixer_spec.entries]
+        found = {"sliding window": shape.layer_windows, "attention chunk": chunks}
+        longest = {kind: max(int(size or 0) for size in sizes) for kind, sizes in found.items()}
+        beyond = [f"the {kind} of {size} tokens" for kind, size in longest.items() if size >= tokens]
+        if not self.runner.reads_texts or not beyond:
             return ""
-        return f"the sliding window of {max(longest)} tokens is not reached: give more --tokens"
+        return f"{' and '.join(beyond)} is not reached: give more --tokens"
 
 
 class Bfloat16Check(OutputsCheck):
