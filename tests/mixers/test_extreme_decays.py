@@ -11,6 +11,7 @@ from ordinate.mixers.deltanet import DeltaNet
 from ordinate.mixers.gated_deltanet import GatedDeltaNet
 from ordinate.mixers.gla import GatedLinearAttention
 from ordinate.mixers.kimi_delta_attention import KimiDeltaAttention
+from ordinate.mixers.mamba import Mamba
 from ordinate.mixers.mamba2 import Mamba2
 from ordinate.mixers.rwkv4 import Rwkv4
 from ordinate.mixers.rwkv6 import Rwkv6
@@ -68,6 +69,18 @@ def delta_rule(mixer, x):
     if gate is not None:
         y = y * torch.sigmoid(gate) * (gate if sizes.gate_activation == "silu" else 1)
     return mixer.out(y)
+
+
+def mamba(mixer, x):
+    values, z = mixer.project(x).chunk(2, 1)
+    values = filtered(values, mixer.convolution.weight, mixer.convolution.bias)
+    low, b, c = mixer.select(values).split(mixer.sizes, 1)
+    step, state, rows = softplus(low @ mixer.step.T + mixer.step_bias), 0, []
+    for t in range(len(x)):
+        decay = torch.exp(-mixer.log_rate.exp() * step[t][:, None])
+        state = decay * state + (step[t] * values[t])[:, None] * b[t]
+        rows.append(state @ c[t] + mixer.skip * values[t])
+    return mixer.out(torch.stack(rows) * z * torch.sigmoid(z))
 
 
 def mamba2(mixer, x):
@@ -143,6 +156,7 @@ LOOPS = {
     "deltanet": (lambda: DeltaNet(width=WIDTH, heads=2, negative_eigenvalues=True), delta_rule),
     "gated_deltanet": (lambda: GatedDeltaNet(width=WIDTH, heads=2), delta_rule),
     "kimi_delta_attention": (lambda: KimiDeltaAttention(width=WIDTH, heads=2), delta_rule),
+    "mamba": (lambda: Mamba(width=WIDTH, states=4), mamba),
     "mamba2": (lambda: Mamba2(width=WIDTH, states=4, head_dim=8), mamba2),
     "rwkv4": (lambda: Rwkv4(width=WIDTH), rwkv4),
     "rwkv6": (lambda: Rwkv6(width=WIDTH, heads=2), rwkv6),
@@ -155,6 +169,8 @@ CASES = [
     *(("deltanet", "rate.weight", value) for value in (9.0, None)),
     *((name, "decay.bias", value) for name in DELTAS for value in (-25.0, 25.0, None)),
     *((name, "decay.log_rate", value) for name in (*DELTAS, "mamba2") for value in (-15.0, 90.0)),
+    *(("mamba", "log_rate", value) for value in (-15.0, 90.0, None)),
+    *(("mamba", "step_bias", value) for value in (-25.0, 25.0, None)),
     *(("mamba2", "decay.bias", value) for value in (-25.0, None)),
     *((name, "decay", value) for name in ("rwkv4", "rwkv6") for value in (-15.0, 4.0, 90.0, None)),
     *(("rwkv7", name, value) for name in ("decay", "rate") for value in (-20.0, 20.0, None)),

@@ -13,7 +13,7 @@ TOKENS = 400
 # rounding changes which tokens meet in a bucket of reformer
 NAMES = [name for name in catalog.names("ordinate.mixers") if name != "reformer"]
 # those whose gradients are sums over many tokens that nearly cancel; the others are in the extended tier
-SUMS = ("fox", "gla", "mamba2")
+SUMS = ("fox", "gla", "mamba", "mamba2")
 
 
 def gradients(mixer, x, upstream):

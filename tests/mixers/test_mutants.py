@@ -13,6 +13,12 @@ PACKAGE = "ordinate.mixers"
 FORMULA = "test_it_is_what_the_paper_writes_gradients_too"
 # mixer, class, the module in which a line is replaced, and the line before and after
 MUTANTS = [
+    ("mamba", "Mamba", "mamba", "self.skip) * x", "self.skip)"),
+    ("mamba", "Mamba", "mamba", "selective_scan(x * step, step", "selective_scan(x, step"),
+    ("mamba", "Mamba", "mamba", "rate, b, c, start", "rate, c, b, start"),
+    ("mamba", "Mamba", "mamba", "step + at_least_float32(self.step_bias)", "step"),
+    ("mamba", "Mamba", "mamba", "rms_norm(part, self.variant.epsilon)", "rms_norm(part)"),
+    ("mamba", "Mamba", "mamba", "part * at_least_float32(scale)", "part"),
     ("mamba2", "Mamba2", "mamba2", "y = y + at_least_float32(self.skip)[:, None, None] * x", "pass"),
     ("mamba2", "Mamba2", "mamba2", "x * step[..., None], logs", "x, logs"),
     ("mamba2", "Mamba2", "mamba2", "scalar_decay_attention(c, b,", "scalar_decay_attention(b, c,"),

@@ -2,9 +2,21 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, KimiLinearConfig, Lfm2Config, Mamba2Config, Qwen3NextConfig
+from transformers import (
+    DynamicCache,
+    FalconMambaConfig,
+    JambaConfig,
+    KimiLinearConfig,
+    Lfm2Config,
+    Mamba2Config,
+    MambaConfig,
+    Qwen3NextConfig,
+)
+from transformers.models.falcon_mamba.modeling_falcon_mamba import FalconMambaMixer
+from transformers.models.jamba.modeling_jamba import JambaMambaMixer
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
 from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
+from transformers.models.mamba.modeling_mamba import MambaMixer
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
@@ -14,8 +26,10 @@ from ordinate.mixers import (
     GatedDeltaOptions,
     GatedShortConvolution,
     KimiDeltaAttention,
+    Mamba,
     Mamba2,
     Mamba2Options,
+    MambaOptions,
 )
 from ordinate.schemes import NoPosition
 
@@ -27,6 +41,48 @@ def drawn(module):
     for parameter in module.parameters():
         parameter.data.add_(0.3 * torch.randn_like(parameter))
     return module.eval()
+
+
+def mamba(make=MambaMixer, settings=MambaConfig, norm="none", **options):
+    """A Mamba of transformers, and ours with its weights."""
+    given = {"use_bias": False, "use_conv_bias": True, "conv_kernel": 3, "time_step_rank": 2} | options
+    if norm == "plain":
+        given["mixer_rms_eps"] = 1e-2
+    config = settings(hidden_size=16, state_size=6, num_hidden_layers=1, **given)
+    # the mixer of Falcon-Mamba cannot be initialised by itself
+    there = make(config, 0, initialize_mixer_weights=False)
+    for parameter in (there.A_log, there.D):
+        parameter.data.zero_()
+    biases, activation = (given["use_bias"], given["use_conv_bias"]), given.get("hidden_act", "silu")
+    variant = MambaOptions(*biases, activation, norm, None if norm == "none" else 1e-2)
+    return config, *same_mamba(drawn(there), Mamba(width=16, states=6, rank=2, taps=3, variant=variant))
+
+
+def same_mamba(there, here):
+    """Both, ours with the weights of the other."""
+    pairs = [(here.log_rate, there.A_log), (here.skip, there.D), (here.step, there.dt_proj.weight)]
+    pairs += [(here.step_bias, there.dt_proj.bias), (here.convolution.weight, there.conv1d.weight[:, 0])]
+    if there.conv1d.bias is not None:
+        pairs.append((here.convolution.bias, there.conv1d.bias))
+    if here.norm_scales:
+        theirs = (there.dt_layernorm.weight, there.b_layernorm.weight, there.c_layernorm.weight)
+        pairs += zip(here.norm_scales, theirs, strict=True)
+    with torch.no_grad():
+        for ours, theirs in ((here.project, there.in_proj), (here.select, there.x_proj), (here.out, there.out_proj)):
+            ours.load_state_dict(theirs.state_dict())
+        for ours, theirs in pairs:
+            ours.copy_(theirs)
+    return there, here
+
+
+def jamba(bias=False, **options):
+    """A Mamba of Jamba, and ours with its weights."""
+    config = JambaConfig(hidden_size=16, mamba_d_state=6, mamba_dt_rank=2, mamba_d_conv=3, mamba_proj_bias=bias,
+                         rms_norm_eps=1e-2, num_hidden_layers=1, **options)  # fmt: skip
+    variant = MambaOptions(bias=bias, norm="scaled", norm_eps=1e-2)
+    return config, *same_mamba(
+        drawn(JambaMambaMixer(config, 0)), Mamba(width=16, states=6, rank=2, taps=3, variant=variant)
+    )
 
 
 def mamba2(limits=(0.0, float("inf")), **options):
@@ -123,6 +179,13 @@ def gated_short_convolution(taps=3, bias=False):
 
 
 CASES = {
+    "mamba": mamba,
+    "mamba, biases": lambda: mamba(use_bias=True, use_conv_bias=False),
+    # which does not take 0 to 0
+    "mamba, sigmoid": lambda: mamba(hidden_act="sigmoid"),
+    "mamba, norms": lambda: mamba(FalconMambaMixer, FalconMambaConfig, "plain"),
+    "mamba, scaled norms": jamba,
+    "mamba, scaled norms and biases": lambda: jamba(bias=True),
     "mamba2": mamba2,
     "mamba2, one group": lambda: mamba2(n_groups=1, conv_kernel=4),
     "mamba2, biases": lambda: mamba2(use_bias=True, use_conv_bias=False),

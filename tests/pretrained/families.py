@@ -60,7 +60,10 @@ SHORT = {"original_max_position_embeddings": 4, "rope_theta": 1e4}
 LATENT_SIZES = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 DENSE_LATENT = LLAMA | {name: LATENT[name] for name in ("num_key_value_heads", *LATENT_SIZES)}
 ERNIE_EXPERTS = {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
-MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 8, "state_size": 6, "n_groups": 2}
+MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 6}
+MAMBA2 = MAMBA | {"num_heads": 8, "head_dim": 8, "n_groups": 2}
+JAMBA = LLAMA | {"num_hidden_layers": 3, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4}
+JAMBA |= {"mamba_d_state": 6}
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 9}
 DELTA |= {"linear_conv_kernel_dim": 3}
 MIXED = ["full_attention", "linear_attention", "linear_attention"]
@@ -258,6 +261,15 @@ CASES = {
     "bamba": MAMBA_HYBRID | {"attn_layer_indices": [1]},
     "bamba, biases": MAMBA_HYBRID
     | {"attn_layer_indices": [0, 2], "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_new"},
+    "jamba": JAMBA,
+    "jamba, no experts": JAMBA
+    | {
+        "num_experts": 1,
+        "hidden_act": "gelu_new",
+        "mamba_expand": 1,
+        "mamba_conv_bias": False,
+        "attn_layer_period": 2,
+    },
     "lfm2": LFM2,
     # biases of its convolutions change padded rows in transformers
     "lfm2, untied": LFM2 | {"conv_L_cache": 4, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False},
@@ -359,8 +371,14 @@ CASES = {
     "openai_gpt, untied": EARLY | {"tie_word_embeddings": False, "afn": "relu"},
     "opt, no last norm": OPT | {"_remove_final_layer_norm": True},
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
-    "mamba2": MAMBA,
-    "mamba2, tied": MAMBA | {"use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
+    "mamba": MAMBA,
+    "mamba, untied": MAMBA
+    | {"use_conv_bias": False, "conv_kernel": 3, "intermediate_size": 40, "time_step_rank": 3, "hidden_act": "gelu"}
+    | {"tie_word_embeddings": False},
+    "falcon_mamba": MAMBA,
+    "falcon_mamba, untied": MAMBA | {"mixer_rms_eps": 1e-2, "expand": 1, "tie_word_embeddings": False},
+    "mamba2": MAMBA2,
+    "mamba2, tied": MAMBA2 | {"use_conv_bias": False, "n_groups": 1, "tie_word_embeddings": True},
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
 }
 DISTIL = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64}

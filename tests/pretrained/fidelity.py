@@ -25,8 +25,8 @@ import torch
 TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
 BASES = TABLES["BASES"]
-LATENT_MIXERS, DELTA_MIXERS, MAMBA_MIXERS, CONVOLUTION_MIXERS, KIMI_MIXERS = (
-    TABLES[f"{kind}_MIXERS"] for kind in ("LATENT", "DELTA", "MAMBA", "CONVOLUTION", "KIMI")
+LATENT_MIXERS, DELTA_MIXERS, MAMBA_MIXERS, MAMBA2_MIXERS, CONVOLUTION_MIXERS, KIMI_MIXERS = (
+    TABLES[f"{kind}_MIXERS"] for kind in ("LATENT", "DELTA", "MAMBA", "MAMBA2", "CONVOLUTION", "KIMI")
 )
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
@@ -209,12 +209,14 @@ def here(family, seed, bases, folder):
     torch.manual_seed(seed)
     base = rng.choice(bases)
     values = SHAPES | ({"mixer": LATENT_MIXERS + SHAPES["mixer"][:2]} if base.mixer.startswith("latent") else {})
-    found = {"gated_deltanet": DELTA_MIXERS, "mamba2": MAMBA_MIXERS, "gated_short_convolution": CONVOLUTION_MIXERS}
-    for kind, mixers in (found | {"kimi_delta_attention": KIMI_MIXERS}).items():
-        if kind in base.mixer and ("softmax" in base.mixer or "latent" in base.mixer):
-            attentions = [base.mixer_spec.entries[1], *(LATENT_MIXERS[:-1] if "latent" in base.mixer else ())]
+    found = {"gated_deltanet": DELTA_MIXERS, "mamba": MAMBA_MIXERS, "mamba2": MAMBA2_MIXERS}
+    found |= {"gated_short_convolution": CONVOLUTION_MIXERS, "kimi_delta_attention": KIMI_MIXERS}
+    for kind, mixers in found.items():
+        if kind in (one.partition(":")[0] for one in base.mixer_spec.entries):
+            own = [one for one in base.mixer_spec.entries if one.startswith(("softmax", "latent"))][:1]
+            attentions = own + (LATENT_MIXERS[:-1] if "latent" in base.mixer else [])
             triples = [f"{mixer},{attention},{mixer}" for mixer in mixers for attention in attentions]
-            values["mixer"] = triples + SHAPES["mixer"][:2]
+            values["mixer"] = (triples or list(mixers)) + SHAPES["mixer"][:2]
     values |= TABLES["CHUNKED"] if "chunk=" in base.mixer else {}
     names = [name for name in values if hasattr(base, name)]
     changes = {name: rng.choice(values[name]) for name in rng.sample(names, rng.randint(1, 4))}

@@ -469,6 +469,33 @@ MAMBA_HYBRID_FIELDS = {
     "time_step_limit": LIMITS,
     "use_cache": [OUT, False],
 }
+MAMBA = {"vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 6}
+MAMBA_FIELDS = {
+    "hidden_size": [24, 20],
+    "expand": [OUT, 1, 3],
+    "intermediate_size": [OUT, OUT, 32, 20, 8],
+    "state_size": [OUT, 1, 3],
+    "conv_kernel": [OUT, 1, 2, 5],
+    "use_bias": [OUT, True, False],
+    "use_conv_bias": [OUT, True, False],
+    "hidden_act": [OUT, *ACTIVATIONS],
+    "layer_norm_epsilon": EPS,
+    "residual_in_fp32": [OUT, True, False],
+    "rescale_prenorm_residual": [OUT, True, False],
+    "time_step_rank": [OUT, "auto", 1, 3],
+    "time_step_min": [OUT, 0.01],
+    "time_step_max": [OUT, 0.5],
+    "time_step_scale": [OUT, 2.0],
+    "time_step_floor": [OUT, 0.01],
+    "time_step_init_scheme": [OUT, "constant"],
+    "use_mambapy": [OUT, True, False],
+    "use_associative_scan": [OUT, True, False],
+    "use_cache": [OUT, False],
+    "tie_word_embeddings": TIED,
+    **TOKENS,
+}
+JAMBA = LLAMA | {"num_hidden_layers": 3, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4}
+JAMBA |= {"mamba_d_state": 6}
 LFM2 = LLAMA | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
 LFM2_FIELDS = {
     name: values
@@ -934,6 +961,30 @@ FIELDS = {
             "norm_topk_prob": [OUT, True, False],
         },
         [LM, LM, BASE],
+    ),
+    "jamba": (
+        JAMBA,
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | ROUTED
+        | {
+            "head_dim": [OUT, 6, 12],
+            "hidden_act": [OUT, *ACTIVATIONS],
+            "num_experts": [OUT, 0, 1, 3],
+            "num_experts_per_tok": [OUT, 1, 3],
+            "expert_layer_period": [OUT, 1, 3, 5],
+            "expert_layer_offset": [OUT, 0, 2],
+            "attn_layer_period": [OUT, 1, 2, 4],
+            "attn_layer_offset": [OUT, 0, 2, -1],
+            **{name: [OUT, True, False] for name in ("use_mamba_kernels", "use_mambapy", "use_associative_scan")},
+            "mamba_d_state": [OUT, 1, 3],
+            "mamba_d_conv": [OUT, 1, 2, 5],
+            "mamba_expand": [OUT, 1, 3],
+            "mamba_dt_rank": [OUT, "auto", 1, 3],
+            "mamba_conv_bias": [OUT, True, False],
+            "mamba_proj_bias": [OUT, True, False],
+            "use_cache": [OUT, False],
+        },
+        [LM, LM, BASE, TEXT_CLASSES],
     ),
     "bamba": (
         MAMBA_HYBRID | {"attn_layer_indices": [1]},
@@ -1516,6 +1567,8 @@ FIELDS = {
         },
         DECODER_HEADS,
     ),
+    "mamba": (MAMBA, MAMBA_FIELDS, [LM, BASE]),
+    "falcon_mamba": (MAMBA, MAMBA_FIELDS | {"mixer_rms_eps": EPS, "use_falcon_mambapy": [OUT, False]}, [LM, BASE]),
     "mamba2": (
         {
             "vocab_size": WORDS,
@@ -1938,7 +1991,7 @@ KIMI_MIXERS = [
     for eps in ("1e-05", "1e-06", "0.01")
 ]
 # with the attention of the family between them
-MAMBA_MIXERS = [
+MAMBA2_MIXERS = [
     f"mamba2:{options}variant.norm_eps={eps}"
     for options in (
         "",
@@ -1949,6 +2002,17 @@ MAMBA_MIXERS = [
         "states=4,variant.activation=gelu,",
     )
     for eps in ("1e-05", "1e-06")
+]
+MAMBA_MIXERS = [
+    f"mamba{options}"
+    for options in (
+        "",
+        ":states=3,taps=2,rank=2",
+        ":expand=3,states=4,variant.bias=true,variant.convolution_bias=false",
+        ":states=4,variant.inner=20,variant.activation=gelu",
+        *(f":{norm}" for norm in ("variant.norm=plain", "variant.norm=plain,variant.norm_eps=0.01")),
+        *(f":{norm}" for norm in ("variant.norm=scaled", "expand=1,variant.norm=scaled,variant.bias=true")),
+    )
 ]
 CONVOLUTION_MIXERS = [
     f"gated_short_convolution{options}" for options in ("", ":taps=1", ":taps=4", ":bias=true", ":taps=2,bias=true")

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,10 @@ def test_padded_rows_give_the_same_logits(name, folders):
 @torch.no_grad()
 def test_reading_on_from_a_cache_gives_the_same_logits(name, folders):
     model, other, cache, kept = load(folders(name)), theirs(name), Cache(), None
-    for start, piece in zip((0, 4, 7, 8), TEXT.split([4, 3, 1, 1], 1), strict=True):
+    # in transformers Mamba forgets its state where several tokens follow a cache
+    forgets = name.split(",")[0] in ("mamba", "falcon_mamba", "jamba")
+    sizes = [4, 1, 1, 1, 1, 1] if forgets else [4, 3, 1, 1]
+    for start, piece in zip(accumulate([0, *sizes[:-1]]), TEXT.split(sizes, 1), strict=True):
         # the model of transformers counts from 0 in each piece, unless it is told
         told = {"position_ids": start + torch.arange(piece.shape[1])[None]} if name.startswith("bamba") else {}
         came, kept = with_cache(other, kept, input_ids=piece, **told)

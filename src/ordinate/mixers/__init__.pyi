@@ -1,6 +1,7 @@
 from ._gated_delta_options import GatedDeltaOptions as GatedDeltaOptions
 from ._latent_options import LatentOptions as LatentOptions
 from ._mamba2_options import Mamba2Options as Mamba2Options
+from ._mamba_options import MambaOptions as MambaOptions
 from ._mixer import Mixer as Mixer
 from ._mixer import MixerState as MixerState
 from ._projections import AttentionOptions as AttentionOptions
@@ -22,6 +23,7 @@ from .linear import LinearAttention as LinearAttention
 from .linformer import Linformer as Linformer
 from .longformer import Longformer as Longformer
 from .lstm import Lstm as Lstm
+from .mamba import Mamba as Mamba
 from .mamba2 import Mamba2 as Mamba2
 from .merged_qk import MergedQK as MergedQK
 from .mlp import MlpMixer as MlpMixer

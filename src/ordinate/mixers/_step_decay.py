@@ -41,10 +41,7 @@ class StepDecay(nn.Module):
         rate = torch.empty(heads).uniform_(*rates)
         # a rate of exactly 0 has no logarithm
         self.log_rate = nn.Parameter(rate.clamp(min=1e-4).log())
-        sizes = (heads,) if channels is None else (heads, channels)
-        step = torch.empty(sizes).uniform_(*map(math.log, STEPS)).exp()
-        # the inverse of softplus
-        self.bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))
+        self.bias = nn.Parameter(draw_step_bias(*((heads,) if channels is None else (heads, channels))))
 
     def forward(self, x: Float[Tensor, "b n h *c"]) -> tuple[Float[Tensor, "b h n *c"], Float[Tensor, "b h n *c"]]:
         """Return the step sizes and the log decays, in float32 or wider."""
@@ -54,3 +51,10 @@ class StepDecay(nn.Module):
             step = step.clamp(*self.limits)
         rate = decay_rate(at_least_float32(self.log_rate)).unflatten(0, (-1, *(1 for _ in step.shape[2:])))
         return step, -rate * step
+
+
+def draw_step_bias(*sizes: int) -> Float[Tensor, "*sizes"]:
+    """Draw biases for which the step sizes, their softplus, are log-uniform between 0.001 and 0.1."""
+    step = torch.empty(sizes).uniform_(*map(math.log, STEPS)).exp()
+    # the inverse of softplus
+    return step + torch.log(-torch.expm1(-step))

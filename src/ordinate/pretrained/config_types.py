@@ -53,7 +53,7 @@ OPTIONAL: Mapping[str, Any] = {
         float | None,
     ),
     **dict.fromkeys(("layer_types", "layers_block_type", "mlp_layer_types"), list[str] | None),
-    "mamba_d_head": int | str,
+    **dict.fromkeys(("mamba_d_head", "time_step_rank", "mamba_dt_rank"), int | str),
     "no_rope_layers": list[int] | None,
     "num_attention_heads_per_layer": list[int] | None,
     "gating": bool | str,
@@ -112,10 +112,14 @@ NO_COUNTS = frozenset(
         "num_nextn_predict_layers",
         "moe_num_shared_experts",
         "moe_layer_start_index",
+        "expert_layer_offset",
+        "attn_layer_offset",
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
-EPSILONS = frozenset({"layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps", "norm_epsilon"})
+EPSILONS = frozenset(
+    {"layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "norm_eps", "norm_epsilon", "mixer_rms_eps"}
+)
 """Keys of small numbers that norms add to variances."""
 FACTORS = frozenset(
     {
