@@ -197,6 +197,11 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
         ({"norm": "nonparametric"}, "with norm='rms' or norm='layer'; got 'nonparametric'"),
         ({"norm": "nonparametric_rms"}, "with norm='rms' or norm='layer'; got 'nonparametric_rms'"),
         ({"embedding_width": 8}, "with embedding_width=None; got 8"),
+        ({"head_transform": True}, "runs models with head_transform=False; got True"),
+        (
+            {"bias": ("norm", "head")},
+            r"models whose tied head has no bias; got bias=\('norm', 'head'\); give another",
+        ),
         ({"logit_scale": 0.5}, "runs models with logit_scale=1.0; got 0.5"),
         ({"logit_softcap": 30.0}, "runs models with logit_softcap=None; got 30.0"),
         ({"residual_scale": 0.5}, "runs models with residual_scale=1.0; got 0.5"),

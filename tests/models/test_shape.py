@@ -89,6 +89,26 @@ def test_the_logits_are_capped(tied):
     assert torch.equal(model.hidden_states(ids(2, 7)), plain.hidden_states(ids(2, 7)))
 
 
+def test_a_tied_head_may_have_a_bias(tmp_path):
+    model, plain, text = build(bias=("norm", "head")), build(), ids(2, 7)
+    with torch.no_grad():
+        model.head_bias.copy_(torch.randn(11))
+    left = plain.load_state_dict(model.state_dict(), strict=False)
+    assert left.unexpected_keys == ["head_bias"]
+    out = model(text)
+    assert torch.allclose(out, plain(text) + model.head_bias, atol=1e-12, rtol=0)
+    assert torch.allclose(model.next_token_logits(text), out[:, -1], atol=1e-12, rtol=0)
+    weights = torch.randn_like(out)
+    found = torch.autograd.grad((out * weights).sum(), [model.head_bias, model.tokens.weight])
+    (table,) = torch.autograd.grad((plain(text) * weights).sum(), [plain.tokens.weight])
+    assert torch.allclose(found[0], weights.sum((0, 1)), atol=1e-12, rtol=0)
+    assert torch.allclose(found[1], table, atol=1e-12, rtol=0)
+    model.float().save_pretrained(tmp_path)
+    again = Decoder.from_pretrained(tmp_path)
+    assert torch.equal(again(text), model(text))
+    assert again.shape == model.shape
+
+
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 def test_zero_centred_norms_are_norms_whose_weights_are_one_more(kind):
     model = build(norm=kind, zero_centred_norm=True, norm_position="peri", embedding_norm=True)
@@ -294,7 +314,6 @@ def test_any_feedforward_is_supported(kind):
         ({"sliding_windows": (0,)}, "a window holds at least the token itself; got 0"),
         ({"mixer": "softmax,softmax,softmax"}, "the number of mixers must divide"),
         ({"norm_position": "prae"}, "no norm_position is named 'prae'; .*did you mean 'pre'"),
-        ({"bias": ("head",)}, "a tied output head has no bias; got bias='head'; give tie_embeddings=False"),
         ({"bias": ("heads",)}, "no bias location is named 'heads'; .*did you mean 'head'"),
         ({"norm_eps": -1e-6}, r"norm_eps must lie in \[0, 1\); got -1e-06"),
         ({"norm_eps": 1e5}, r"norm_eps must lie in \[0, 1\); got 100000"),

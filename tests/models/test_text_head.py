@@ -28,6 +28,7 @@ MODELS = {
     "decoder, classes": lambda: decoder("classes"),
     "decoder, tokens": lambda: decoder("token_classes", bias=("norm", "head")),
     "decoder, spans": lambda: decoder("spans", bias=("norm", "head")),
+    "decoder, classes of the transform": lambda: decoder("classes", head_transform=True),
     "encoder, classes": lambda: encoder("classes"),
     "encoder, mean": lambda: encoder("classes", pool="mean"),
     "encoder, mean of the transform": lambda: encoder("classes", pool="mean", head_transform=True),

@@ -84,6 +84,9 @@ DBRX = {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
 DBRX |= {"ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2}}
 XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 64}
 BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+# transformers has no such model without these tokens
+MODERN_DECODER = BERT | {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "sep_token_id": 2}
+MODERN_DECODER |= {"num_hidden_layers": 4, "local_attention": 8}
 MIMO = {"head_dim": 8, "v_head_dim": 6, "sliding_window": 4, "num_key_value_heads": 1, "n_routed_experts": 5}
 MIMO |= {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 COMMAND = {"sliding_window": 4, "sliding_window_pattern": 2, "logit_scale": 0.25, "head_dim": 8, "num_experts": 5}
@@ -363,6 +366,10 @@ CASES = {
     "hunyuan_v1_moe": LLAMA | {"head_dim": 16, "num_experts": 6, "moe_topk": 2},
     "dbrx": DBRX | {"attn_config": {"rope_theta": 1e4, "clip_qkv": 0.5, "kv_n_heads": 2}},
     "dbrx, one head": DBRX | {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
+    "modernbert_decoder": MODERN_DECODER,
+    "modernbert_decoder, biases": MODERN_DECODER
+    | {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False}
+    | {"layer_types": ["sliding_attention", "full_attention"] * 2, "classifier_activation": "relu"},
     "biogpt": BERT,
     "biogpt, untied": BERT | {"tie_word_embeddings": False, "scale_embedding": False, "hidden_act": "gelu_new"},
     "xglm": XGLM,
@@ -425,6 +432,8 @@ ENCODERS = {
     "roberta_prelayernorm, Model": BERT | {"pad_token_id": 1},
     "nomic_bert, ForMaskedLM": BERT | {"pad_token_id": 0},
     "nomic_bert, Model": BERT | {"pad_token_id": 0, "head_dim": 6, "hidden_act": "gelu"},
+    "albert, ForMaskedLM": BERT | {"embedding_size": 24, "num_hidden_layers": 4, "num_hidden_groups": 2},
+    "albert, Model": BERT | {"embedding_size": 24, "num_hidden_layers": 3, "inner_group_num": 2},
     "eurobert, ForMaskedLM": LLAMA | {"mlp_bias": True},
     "eurobert, Model": LLAMA | {"head_dim": 6, "attention_bias": True, "hidden_act": "gelu"},
     "modernbert, ForMaskedLM": MODERN,
@@ -486,6 +495,7 @@ TEXT_HEADS = {
     "gpt_bigcode, text heads": EARLY,
     "hunyuan_v1_moe, text heads": CASES["hunyuan_v1_moe"],
     "biogpt, text heads": BERT,
+    "modernbert_decoder, text heads": MODERN_DECODER | {"classifier_bias": True},
     "openai_gpt, text heads": EARLY,
     "gpt_neox, text heads": CASES["gpt_neox"],
     "gptj, text heads": CASES["gptj"],
@@ -506,6 +516,7 @@ TEXT_HEADS = {
     "megatron_bert, text heads": BERT,
     "ernie, text heads": BERT,
     "nomic_bert, text heads": BERT | {"pad_token_id": 0},
+    "albert, text heads": BERT | {"embedding_size": 24, "num_hidden_layers": 3},
     "eurobert, text heads": LLAMA,
     "eurobert, text heads of the mean": LLAMA | {"classifier_pooling": "mean"},
     "modernbert, text heads": MODERN | {"norm_bias": True, "classifier_bias": True},

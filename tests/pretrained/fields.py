@@ -289,6 +289,40 @@ TEXT_CLASSES, TOKEN_CLASSES, SPANS = "SequenceClassification", "TokenClassificat
 REPLACED = "PreTraining"
 ENCODER_HEADS = [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
 DECODER_HEADS = [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
+MODERNBERT_FIELDS = {
+    "hidden_activation": [OUT, *ACTIVATIONS],
+    "norm_eps": EPS,
+    "norm_bias": [OUT, True, False],
+    "attention_bias": [OUT, True, False],
+    "attention_dropout": DROPOUT,
+    "layer_types": [OUT, None, ["full_attention", "sliding_attention"], ["sliding_attention"] * 2],
+    "global_attn_every_n_layers": [OUT, 1, 2],
+    "rope_parameters": [
+        OUT,
+        None,
+        {"full_attention": {"rope_type": "default", "rope_theta": 90.0}},
+        {
+            "full_attention": {"rope_type": "linear", "factor": 2.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+        {"full_attention": None, "sliding_attention": {"rope_theta": 300.0}},
+    ],
+    "rope_scaling": [OUT, OUT, None, {"rope_type": "linear", "factor": 2.0}],
+    "global_rope_theta": [OUT, 100.0],
+    "local_rope_theta": [OUT, 500.0],
+    "local_attention": [OUT, 4, 5],
+    "sliding_window": [OUT, OUT, 2, 3],
+    "embedding_dropout": DROPOUT,
+    "mlp_bias": [OUT, True, False],
+    "mlp_dropout": DROPOUT,
+    "decoder_bias": [OUT, True, False],
+    "classifier_dropout": DROPOUT,
+    "classifier_bias": [OUT, True, False],
+    "classifier_activation": [OUT, *ACTIVATIONS],
+    "initializer_cutoff_factor": [2.0],
+    "tie_word_embeddings": TIED,
+    **LABELS,
+}
 GRANITE_FACTORS = {
     "embedding_multiplier": [OUT, 1, 3, 12.0],
     "residual_multiplier": [OUT, 0.22, 1, 2.0],
@@ -1864,6 +1898,27 @@ FIELDS = {
         },
         [MASKED, MASKED, BASE, TEXT_CLASSES, TEXT_CLASSES, TOKEN_CLASSES],
     ),
+    "albert": (
+        BERT | {"embedding_size": 8},
+        {
+            "hidden_act": [OUT, *ACTIVATIONS],
+            "hidden_dropout_prob": DROPOUT,
+            "attention_probs_dropout_prob": DROPOUT,
+            "classifier_dropout_prob": DROPOUT,
+            "embedding_size": [8, 12, 24],
+            "num_hidden_layers": [1, 2, 3, 5],
+            "num_hidden_groups": [OUT, 1, 1, 2, 3],
+            "inner_group_num": [OUT, 1, 2, 3],
+            "layer_norm_eps": EPS,
+            "max_position_embeddings": [16, 40],
+            "num_attention_heads": [1, 4],
+            "tie_word_embeddings": TIED,
+            "type_vocab_size": [OUT, 1, 3],
+            **TOKENS,
+            **LABELS,
+        },
+        ENCODER_HEADS,
+    ),
     "roformer": (
         BERT,
         {key: BERT_FIELDS[key] for key in BERT_FIELDS if key not in ("position_embedding_type", "classifier_dropout")}
@@ -1873,45 +1928,26 @@ FIELDS = {
     "modernbert": (
         BERT | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"]),
         {
-            "hidden_activation": [OUT, *ACTIVATIONS],
-            "norm_eps": EPS,
-            "norm_bias": [OUT, True, False],
-            "attention_bias": [OUT, True, False],
-            "attention_dropout": DROPOUT,
-            "layer_types": [OUT, None, ["full_attention", "sliding_attention"], ["sliding_attention"] * 2],
-            "global_attn_every_n_layers": [OUT, 1, 2],
-            "rope_parameters": [
-                OUT,
-                None,
-                {"full_attention": {"rope_type": "default", "rope_theta": 90.0}},
-                {
-                    "full_attention": {"rope_type": "linear", "factor": 2.0},
-                    "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
-                },
-                {"full_attention": None, "sliding_attention": {"rope_theta": 300.0}},
-            ],
-            "rope_scaling": [OUT, OUT, None, {"rope_type": "linear", "factor": 2.0}],
-            "global_rope_theta": [OUT, 100.0],
-            "local_rope_theta": [OUT, 500.0],
-            "local_attention": [OUT, 4, 5],
-            "sliding_window": [OUT, OUT, 2, 3],
-            "embedding_dropout": DROPOUT,
-            "mlp_bias": [OUT, True, False],
-            "mlp_dropout": DROPOUT,
-            "decoder_bias": [OUT, True, False],
+            **MODERNBERT_FIELDS,
             "classifier_pooling": [OUT, "cls", "mean"],
-            "classifier_dropout": DROPOUT,
-            "classifier_bias": [OUT, True, False],
-            "classifier_activation": [OUT, *ACTIVATIONS],
             "deterministic_flash_attn": [False],
             "sparse_prediction": [False],
             "sparse_pred_ignore_index": [-100],
-            "initializer_cutoff_factor": [2.0],
-            "tie_word_embeddings": TIED,
             **TOKENS,
-            **LABELS,
         },
         ENCODER_HEADS,
+    ),
+    "modernbert_decoder": (
+        # transformers has no model without these tokens
+        BERT
+        | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None, "cls_token_id": 1, "sep_token_id": 2}
+        | {"layer_types": ["full_attention", "sliding_attention"]},
+        {
+            **MODERNBERT_FIELDS,
+            "pad_token_id": [0, 2, 12, -1, 40],
+            "eos_token_id": TOKENS["eos_token_id"],
+        },
+        [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TEXT_CLASSES],
     ),
     "deberta_v2": (
         BERT
@@ -2115,6 +2151,7 @@ SHAPES = {
     "embedding_std": [0.02, 1.0],
     "layer_scale": [None, 0.5],
     "first_norm": [True, False],
+    "shared_layers": [(), (0, 0), (0, 1), (0, 0, 2)],
     "final_norm": [True, False],
     "blocks": ["plain", "reversible"],
     "vocabulary": [WORDS],

@@ -15,7 +15,7 @@ ALSO = {
     *("BertForPreTraining", "BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "CamembertForCausalLM"),
     *("ElectraForCausalLM", "RobertaPreLayerNormForCausalLM", "RoFormerForCausalLM"),
     *("Data2VecTextForCausalLM", "XLMRobertaXLForCausalLM", "MegatronBertForCausalLM", "MegatronBertForPreTraining"),
-    *("ErnieForCausalLM", "ErnieForPreTraining"),
+    *("ErnieForCausalLM", "ErnieForPreTraining", "AlbertForPreTraining"),
     *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model", "MT5Model", "UMT5Model"),
     *("BartModel", "MBartModel", "PegasusModel", "MarianModel", "M2M100Model", "PLBartModel", "BlenderbotModel"),
 }

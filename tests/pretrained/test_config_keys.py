@@ -30,6 +30,7 @@ ENCODERS = (
     "roformer",
     "distilbert",
     "electra",
+    "albert",
     "eurobert",
     "nomic_bert",
     "mpnet",
@@ -58,16 +59,14 @@ LAYER_TYPES += ("granitemoehybrid", "bamba", "nemotron_h")
 # or gated short convolutions
 LAYER_TYPES += ("lfm2", "lfm2_moe")
 # or Kimi Delta Attention
-LAYER_TYPES += ("kimi_linear",)
-# with a bias of the head, which a tied one has not here
-BIASED = ("gptj", "codegen", "phi")
+LAYER_TYPES += ("kimi_linear", "modernbert_decoder")
 # transformers refuses the others, or never ties them
 UNTIED = ("dbrx", "nemotron_h", "kimi_linear")
 ONE_WINDOW = ("mistral", "ministral3", "mixtral", "phimoe", "qwen3_moe", "phi3", "starcoder2")
 PAIRS = ("t5", "mt5", "umt5", "marian", "bart", "mbart", "pegasus", "m2m_100", "plbart", "blenderbot")
 SEERS = ("vit", "dinov2", "dinov2_with_registers")
 TEXTS = "ForSequenceClassification"
-HEADS = ("lm_head.weight", "embed_out.weight", "output_projection.weight")
+HEADS = ("lm_head.weight", "embed_out.weight", "output_projection.weight", "decoder.weight")
 TABLES = (
     "embed_tokens.weight",
     "tokens_embed.weight",
@@ -167,6 +166,39 @@ def test_the_window_of_a_modernbert_is_a_number(made):
 
 
 @pytest.mark.parametrize(
+    ("sizes", "config", "window"),
+    [({}, {}, 64), ({"local_attention": 9}, {}, 4), ({"local_attention": 8}, {"sliding_window": 3}, 3)],
+)
+def test_the_window_of_a_modernbert_decoder_is_half_of_that_of_its_encoder(sizes, config, window, made):
+    folder = made("modernbert_decoder", "ForCausalLM", config, **sizes)
+    assert load(folder).shape.layer_windows == [None, window]
+    agrees(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "came"),
+    [({"local_attention": 0}, "0"), ({"local_attention": 3}, "1"), ({"sliding_window": None}, "None")],
+)
+def test_a_window_of_a_modernbert_decoder_with_which_transformers_caches_all_tokens_is_refused(config, came):
+    read, sizes = family_of("modernbert_decoder"), FIELDS["modernbert_decoder"][0]
+    with pytest.raises(
+        ValueError, match=f"sliding_window of .*, half of local_attention, .* above 1; got {came}; corr"
+    ):
+        read.read_config(sizes | config, ())
+    # without a layer that has one it has no effect
+    full = {"layer_types": ["full_attention"] * 2}
+    assert read.read_config(sizes | config | full, ()).layer_windows == [None, None]
+
+
+def test_a_modernbert_decoder_without_a_padding_token_is_saved_with_one_that_is_in_no_text(made, tmp_path):
+    model = load(made("modernbert_decoder", "ForCausalLM"))
+    save(model, tmp_path / "again", "modernbert_decoder")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["pad_token_id"] == -1
+    agrees(tmp_path / "again")
+    assert load(tmp_path / "again").shape == model.shape
+
+
+@pytest.mark.parametrize(
     "config",
     [
         {"dense_act_fn": "gelu"},
@@ -241,8 +273,7 @@ def test_a_decoder_with_a_stored_head_that_differs_from_the_tied_table_reads_it_
     names = load_file(folder / "model.safetensors")
     head, table = (next(name for name in names if name.endswith(end)) for end in (HEADS, TABLES))
     folder = made(family, "ForCausalLM", {"tie_word_embeddings": True}, lambda kept: {head: kept[table].clone()})
-    # the head of these has a bias, which a tied one has not here
-    assert family in BIASED or load(folder).shape.tie_embeddings
+    assert load(folder).shape.tie_embeddings
     agrees(folder)
 
 

@@ -47,6 +47,7 @@ READ_OPTIONS |= {"rotary_dim", "layout", "spectrum"}
 # what the page's forward pass has; a model of other settings is refused
 SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "head": ("next_token",),
+    "head_transform": (False,),
     "norm": ("rms", "layer"),
     "embedding_width": (None,),
     "norm_position": ("pre", "parallel", "shared"),
@@ -62,6 +63,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "first_norm": (True,),
     "blocks": ("plain",),
     "mixer_only_layers": ((),),
+    "shared_layers": ((),),
 }
 
 
@@ -75,6 +77,9 @@ def check_model(model: Backbone) -> None:
     for name, wanted in SETTINGS.items():
         came, among = getattr(shape, name), " or ".join(f"{name}={value!r}" for value in wanted)
         need(came in wanted, f"the explorer runs models with {among}", f"got {shown(came)}", "give another model")
+    biased = shape.tie_embeddings and "head" in shape.bias
+    must, came = "the explorer runs models whose tied head has no bias", f"got bias={shape.bias}"
+    need(not biased, must, came, "give another model")
     _check_sizes(model, shape)
     _check_mixers(model)
     scheme = model.first_scheme

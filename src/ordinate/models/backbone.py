@@ -20,6 +20,7 @@ from ordinate.models.experts import ExpertLinear
 from ordinate.models.mixer_layers import check_scheme_sizes
 from ordinate.models.reversible import RUNNERS
 from ordinate.models.shape import INITIAL_STD, Shape
+from ordinate.models.shared_layers import SharedLayers
 from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed, Scheme
 
@@ -42,7 +43,9 @@ class LayerStack(nn.Module):
         super().__init__()
         self.shape = shape
         recipe = shape.make_schemes()
-        self.blocks = nn.ModuleList(shape.make_block(layer) for layer in range(shape.layers))
+        blocks = [shape.make_block(layer) for layer in range(shape.layers)]
+        shared = shape.shared_layers
+        self.blocks = SharedLayers(blocks, shared) if shared else nn.ModuleList(blocks)
         for layer, (block, index) in enumerate(zip(self.blocks, recipe.scheme_of_layer, strict=True)):
             mixer, scheme = cast(Block, block).mixer, recipe.schemes[index]
             mixer.check_scheme(scheme)
@@ -122,11 +125,13 @@ class LayerStack(nn.Module):
     def initialise(self, seed: int) -> None:
         """Initialise the weights of linear layers and embeddings, each from a random generator of its own."""
         # parameters of mixers outside of nn.Linear keep their own initialisation
+        kinds, done = nn.Linear | nn.Embedding | ExpertLinear, set[int]()
         for name, module in self.named_modules():
-            kinds = nn.Linear | nn.Embedding | ExpertLinear
             own = isinstance(module, kinds) and not name.startswith("schemes.")
-            if not own or module.weight.is_meta:
+            # layers may share their weights
+            if not own or module.weight.is_meta or id(module.weight) in done:
                 continue
+            done.add(id(module.weight))
             # as in GPT-2, smaller output projections of residual branches: their sum should not grow with depth
             branch = name.endswith(("mixer.out", "cross.out", "narrow"))
             usual = self.shape.table_std if name == "tokens" else INITIAL_STD

@@ -13,6 +13,7 @@ from ordinate.data.batch import Batch
 from ordinate.models.backbone import Backbone, scaled, soft_capped
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
+from ordinate.models.head_transform import HeadTransform
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS, class_count, last_token, need_head, span_logits, text_mask
@@ -23,9 +24,10 @@ class Decoder(Backbone, SavedModel):
     """Decoder-only (causal) language model: next-token logits at each position; or classes of texts or tokens.
 
         x = P (embedding_scale * table[ids]), with position embeddings if the scheme has any;  layers of Block;
-        logits = logit_scale Q norm(x) W, soft-capped if the shape says so
+        logits = logit_scale H(Q norm(x)) W, soft-capped if the shape says so
 
-    P and Q are the identity, or linear maps from `embedding_width` columns and back.
+    P and Q are the identity, or linear maps from `embedding_width` columns and back; H is the identity, or
+    `HeadTransform` with `head_transform` of the shape.
 
     With `head="classes"` the logits are those of the last token of each text (a reward model has one class), with
     `token_classes` those of each token, with `spans` those of the ends of an answer.
@@ -49,7 +51,10 @@ class Decoder(Backbone, SavedModel):
         same = narrow == wide
         self.widen_embeddings = None if same else Linear(narrow - appended, wide - appended, bias=False)
         self.narrow_states = None if same else Linear(wide, narrow, bias=False)
+        self.head_transform = HeadTransform(shape, narrow, narrow) if shape.head_transform else nn.Identity()
         self.head = Linear(narrow, shape.vocabulary, bias=biased) if own else None
+        tied = shape.tie_embeddings and biased
+        self.head_bias = nn.Parameter(torch.zeros(shape.vocabulary)) if tied else None
         count = class_count(shape.head, shape.labels)
         self.classes = nn.Linear(narrow, count, bias=biased) if count else None
         self.initialise(seed)
@@ -71,7 +76,10 @@ class Decoder(Backbone, SavedModel):
         return self._logits(self.hidden_states(ids, where, cache)[:, -1:])[:, 0]
 
     def hidden_states(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Tokens:
-        """Final hidden state of each token, the input of the output head: of `embedding_width` columns if given."""
+        """Final hidden state of each token, the input of the output head: of `embedding_width` columns if given.
+
+        With `head_transform` they are not yet transformed.
+        """
         self.check_ids(ids)
         if not isinstance(cache, Cache | None):
             raise TypeError(f"cache must be a Cache; got {type(cache).__name__}; start with Cache()")
@@ -102,12 +110,12 @@ class Decoder(Backbone, SavedModel):
         x = self.hidden_states(ids, where)
         if self.shape.head == "classes":
             x = last_token(x, self._counted(ids, where))
-        return cast(nn.Linear, self.classes)(x)
+        return self._classified(x)
 
     def span_logits(self, ids: Ids, where: Geometry | None = None) -> Float[Tensor, "b two n"]:
         """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
         need_head("span logits", self.shape.head, "spans")
-        return span_logits(cast(nn.Linear, self.classes)(self.hidden_states(ids, where)), text_mask(where))
+        return span_logits(self._classified(self.hidden_states(ids, where)), text_mask(where))
 
     def batch_logits(self, batch: Batch) -> Float[Tensor, "b *n classes"]:
         """Logits of a batch; their last axis is the one of the softmax."""
@@ -122,6 +130,9 @@ class Decoder(Backbone, SavedModel):
             return real
         return ids != padding if real is None else real & (ids != padding)
 
+    def _classified(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n classes"]:
+        return cast(nn.Linear, self.classes)(self.head_transform(x))
+
     def _logits(self, x: Tokens) -> Logits:
         need(
             self.shape.head == "next_token",
@@ -129,10 +140,10 @@ class Decoder(Backbone, SavedModel):
             f"this one has head={self.shape.head!r}",
             "call class_logits, span_logits or hidden_states, or load a checkpoint with a language-model head",
         )
-        x = scaled(x, self.shape.logit_scale)
+        x = scaled(self.head_transform(x), self.shape.logit_scale)
         # a scheme that appends columns leaves the token table narrower than the model
         narrow = x[..., : self.tokens.embedding_dim]
-        logits = linear(narrow, self.tokens.weight) if self.head is None else self.head(x)
+        logits = linear(narrow, self.tokens.weight, self.head_bias) if self.head is None else self.head(x)
         return soft_capped(logits, self.shape.logit_softcap)
 
     def _check_places(self, ids: Ids, where: Geometry, cache: Cache | None) -> None:

@@ -16,6 +16,7 @@ from ordinate.models.backbone import Backbone
 from ordinate.models.block import Block
 from ordinate.models.counted_positions import without_counting
 from ordinate.models.encoder_shape import EncoderShape
+from ordinate.models.head_transform import HeadTransform
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.text_head import (
     CLASSIFIERS,
@@ -32,25 +33,6 @@ from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed
 
 
-class HeadTransform(nn.Module):
-    """Transform of hidden states before the logits: norm(f(W x + b)); f(W x + b), or x itself if the shape says so.
-
-    Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
-    """
-
-    def __init__(self, shape: EncoderShape, columns: int) -> None:
-        super().__init__()
-        there = shape.masked_transform
-        self.transform = nn.Linear(shape.width, columns, bias=shape.head_bias) if there else nn.Identity()
-        self.activation = ACTIVATIONS[shape.head_activation if there else "linear"]
-        self.norm = shape.make_norm(columns) if there and shape.head_norm else nn.Identity()
-
-    def forward(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n columns"]:
-        """Transform vectors of tokens or of sequences."""
-        # under autocast the product is in a narrower type than the weights of the norm
-        return self.norm(self.activation(self.transform(x)).to(x.dtype))
-
-
 class MaskedTokenHead(HeadTransform):
     """Masked-language-model head: logits = table norm(f(W x + b)) + c, with the token table or one of its own.
 
@@ -59,7 +41,7 @@ class MaskedTokenHead(HeadTransform):
 
     def __init__(self, shape: EncoderShape, columns: int) -> None:
         # a scheme that appends columns leaves the token table narrower than the model
-        super().__init__(shape, columns)
+        super().__init__(shape, shape.width, columns, there=shape.masked_transform, normed=shape.head_norm)
         self.decoder = None if shape.tie_embeddings else nn.Linear(columns, shape.vocabulary, bias=False)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if shape.logit_bias else None
 
@@ -110,7 +92,8 @@ class Encoder(Backbone, SavedModel):
         self.pool_activation, count = ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
         pools = shape.head in ("pooler", "classes") and not shape.head_transform
         self.pooler = nn.Linear(shape.width, shape.width) if pools else None
-        self.head_transform = HeadTransform(shape, shape.width) if shape.head_transform else None
+        columns, normed = shape.width, shape.head_norm
+        self.head_transform = HeadTransform(shape, columns, columns, normed=normed) if shape.head_transform else None
         self.classes = nn.Linear(shape.width, count) if count else None
         self.initialise(seed)
 

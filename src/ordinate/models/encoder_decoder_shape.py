@@ -11,6 +11,7 @@ from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.mixer_layers import check_kv_heads, takes_kv_heads
 from ordinate.models.next_token_rules import NO_RULES, NextTokenRules
 from ordinate.models.shape import SchemeLocation, Shape
+from ordinate.models.text_head import check_plain_head
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 CrossAxis = Literal["shared", "scaled"]
@@ -97,6 +98,9 @@ class EncoderDecoderShape(Shape):
         bare = self.mixer_only_layers
         must = "the layers of an encoder-decoder have a feed-forward"
         need(not bare, must, f"got mixer_only_layers={bare}", "leave it out")
+        shared = self.shared_layers
+        must = "the layers of an encoder-decoder have parameters of their own"
+        need(not shared, must, f"got shared_layers={shared}", "leave it out")
         must, came = (
             "the token table of an encoder-decoder has its width",
             f"got embedding_width={self.embedding_width}",
@@ -202,6 +206,7 @@ class EncoderDecoderShape(Shape):
             f"got head={self.head!r} with {len(self.labels)} labels",
             "leave both out",
         )
+        check_plain_head("an encoder-decoder", self.head_transform, self.head_activation, self.head_bias)
 
     @property
     def _cross_mixer(self) -> MixerSpec:

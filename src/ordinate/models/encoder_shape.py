@@ -8,7 +8,15 @@ from ordinate.core.checks import need, need_known, need_whole
 from ordinate.models.block import Block
 from ordinate.models.convolution import ConvolvedBlock, TokenConvolution
 from ordinate.models.shape import Shape
-from ordinate.models.text_head import ENCODER_HEADS, POOLS, READERS, EncoderHead, Pool, check_labels
+from ordinate.models.text_head import (
+    ENCODER_HEADS,
+    POOLS,
+    READERS,
+    EncoderHead,
+    Pool,
+    check_labels,
+    check_transform_head,
+)
 from ordinate.ops.activation import ACTIVATIONS, Activation
 
 
@@ -56,10 +64,7 @@ class EncoderShape(Shape):
     convolution_groups: int = 1
     convolution_activation: Activation = "tanh"
     head: EncoderHead = "masked"
-    head_activation: Activation = "gelu"
-    head_bias: bool = True
     head_norm: bool = True
-    head_transform: bool = False
     logit_bias: bool = True
     mask_token: int | None = None
     masked_transform: bool = True
@@ -69,7 +74,7 @@ class EncoderShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("head_activation", "pool_activation", "convolution_activation"):
+        for name in ("pool_activation", "convolution_activation"):
             need_known(name, getattr(self, name), ACTIVATIONS)
         need(
             self.token_types >= 0,
@@ -126,12 +131,7 @@ class EncoderShape(Shape):
             f"got pool={self.pool!r} with head={self.head!r}",
             "leave it out",
         )
-        need(
-            not self.head_transform or self.head in READERS,
-            f"head_transform is an option of the heads {', '.join(READERS)}",
-            f"got head={self.head!r}",
-            "leave it out",
-        )
+        check_transform_head(self.head_transform, self.head, READERS)
         self._check_transforms()
 
     def _check_transforms(self) -> None:

@@ -34,9 +34,21 @@ from ordinate.models.mixer_layers import (
     check_mixer_only_layers,
     takes_kv_heads,
 )
-from ordinate.models.norm_kinds import NORMS, PARAMETRIC, Norm, make_norm
+from ordinate.models.norm_kinds import NORMS, Norm, make_norm
 from ordinate.models.reversible import RUNNERS, BlockKind
-from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels, check_padding, check_tied_head
+from ordinate.models.shape_checks import check_choices
+from ordinate.models.shared_layers import check_shared_layers
+from ordinate.models.text_head import (
+    DECODER_HEADS,
+    LOGIT_HEADS,
+    TextHead,
+    check_labels,
+    check_padding,
+    check_tied_head,
+    check_transform_head,
+    check_transform_options,
+)
+from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
@@ -102,6 +114,10 @@ class Shape:
         tie_embeddings: whether the output head shares the weights of the token table (tied embeddings).
         head: `next_token` predicts tokens; `classes` the class of a text from its last token, `token_classes` that of
             each token, `spans` the first and the last token of an answer; `none`: hidden states only.
+        head_transform: whether the head reads norm(f(W x + b)) of each hidden state x, as that of BERT does
+            (ModernBERT's decoder), in place of x.
+        head_activation: f, the activation function of that transform.
+        head_bias: whether that transform has the bias b.
         labels: class names of a classifier, in order; a reward model has one.
         padding: padding token of a decoder with `head='classes'`, which reads the last other token; None: the last
             token is that of the geometry.
@@ -123,6 +139,8 @@ class Shape:
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
         blocks: `plain`, or `reversible`: the backward pass recomputes activations, see `run_reversible`.
         mixer_only_layers: layers, counted from 0, without a feed-forward, where the others have one (Nemotron-H).
+        shared_layers: for each layer the number, counted from 0, of the layer whose parameters it has: its own, or
+            that of an earlier layer, `(0, 0, 0)` (ALBERT); (): all have their own. See `SharedLayers`.
 
     Raises:
         ValueError: sizes that do not fit, or a choice that does not exist or has no effect.
@@ -152,6 +170,9 @@ class Shape:
     dropout: float = 0.0
     tie_embeddings: bool = True
     head: TextHead = "next_token"
+    head_transform: bool = False
+    head_activation: Activation = "gelu"
+    head_bias: bool = True
     labels: tuple[str, ...] = ()
     padding: int | None = None
     embedding_scale: float = 1.0
@@ -167,6 +188,7 @@ class Shape:
     first_norm: bool = True
     blocks: BlockKind = "plain"
     mixer_only_layers: tuple[int, ...] = ()
+    shared_layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # NumPy's numbers cannot be written to a config.json
@@ -183,10 +205,12 @@ class Shape:
             ("norm", self.norm, NORMS),
             ("feedforward", self.feedforward, (*FEEDFORWARD_KINDS, "none")),
             ("blocks", self.blocks, RUNNERS),
+            ("head_activation", self.head_activation, ACTIVATIONS),
             *(("bias location", place, BIAS_LOCATIONS) for place in self.bias),
         ):
             need_known(kind, name, known)
-        self._check_choices()
+        check_shared_layers(self.shared_layers, self.layers)
+        check_choices(self)
         check_kv_heads("kv_heads", self.kv_heads, self.heads, self.takes_kv_heads)
         if self.feedforward == "none":
             given = self.hidden, self.experts, self.mixer_only_layers or None
@@ -291,6 +315,7 @@ class Shape:
             norm_position=tuple(self.layer_norm_positions),
             embedding_width=None if self.table_width == self.width else self.embedding_width,
             mixer_only_layers=tuple(sorted(self.mixer_only_layers)),
+            shared_layers=() if self.shared_layers == tuple(range(self.layers)) else self.shared_layers,
         )
 
     def takes_kv_heads(self, count: int) -> bool:
@@ -348,51 +373,11 @@ class Shape:
         for window in self.sliding_windows:
             need_window(window)
 
-    def _check_choices(self) -> None:
-        """Raise unless the options are consistent."""
-        must, came = "a tied output head has no bias", "got bias='head'"
-        need(not self.tie_embeddings or "head" not in self.bias, must, came, "give tie_embeddings=False")
-        for name, usual in (("logit_scale", 1.0), ("logit_softcap", None)):
-            need(
-                getattr(self, name) == usual or self.head == "next_token",
-                f"{name} has an effect only with head='next_token'",
-                f"got {name}={getattr(self, name)} with head={self.head!r}",
-                "leave it out",
-            )
-        need(
-            not self.round_embedding_scale or self.embedding_scale != 1.0,
-            "round_embedding_scale has an effect only with an embedding_scale",
-            "got embedding_scale=1.0",
-            "give one, or leave it out",
-        )
-        need(
-            self.norm in PARAMETRIC or not self.zero_centred_norm,
-            "zero_centred_norm is an option of norms with weights",
-            f"got norm={self.norm!r} with zero_centred_norm=True",
-            "give norm='rms' or norm='layer', or leave it out",
-        )
-        need(
-            self.first_norm or self.norm_position == "pre",
-            "first_norm=False needs pre-norm layers",
-            f"got norm_position={self.norm_position!r} with first_norm=False",
-            "leave it out, or give norm_position='pre'",
-        )
-        need(
-            self.final_norm or self.layer_norm_positions[-1] != "post",
-            "final_norm=False has no effect in post-norm layers, which end with their own norm",
-            "got norm_position='post' with final_norm=False",
-            "leave it out",
-        )
-        need(
-            self.blocks == "plain" or self.norm_position == "pre",
-            "reversible blocks need pre-norm layers",
-            f"got norm_position={self.norm_position!r} with blocks={self.blocks!r}",
-            "give norm_position='pre', or plain blocks",
-        )
-
     def _check_head(self) -> None:
         """Raise unless the head is one of this kind of model, and its options are consistent."""
         need_known("head", self.head, DECODER_HEADS)
         check_labels(self.head, self.labels)
         check_tied_head(self.head, self.tie_embeddings, self.bias)
         check_padding(self.head, self.padding, self.vocabulary)
+        check_transform_head(self.head_transform, self.head, LOGIT_HEADS)
+        check_transform_options(self.head_transform, self.head_activation, self.head_bias)

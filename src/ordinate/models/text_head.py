@@ -21,6 +21,8 @@ CLASSIFIERS: tuple[TextHead, ...] = ("classes", "token_classes")
 """Heads with a name for each class."""
 READERS: tuple[TextHead, ...] = (*CLASSIFIERS, "spans")
 """Heads with logits of a few classes in place of a vocabulary."""
+LOGIT_HEADS: tuple[TextHead, ...] = ("next_token", *READERS)
+"""Heads of a decoder with logits."""
 # the first and the last token of an answer
 SPAN_ENDS = 2
 Pool = Literal["first", "mean", "late"]
@@ -40,6 +42,33 @@ def check_labels(head: TextHead, labels: Sequence[str]) -> None:
         f"got {len(labels)} labels with head={head!r}",
         "give one for each class to a classifier, and to others none",
     )
+
+
+def check_transform_head(transformed: bool, head: TextHead, heads: Sequence[TextHead]) -> None:
+    """Raise unless a head that reads transformed hidden states is one of these heads, which can."""
+    need(
+        not transformed or head in heads,
+        f"head_transform is an option of the heads {', '.join(heads)}",
+        f"got head={head!r}",
+        "leave it out",
+    )
+
+
+def check_transform_options(transformed: bool, activation: str, biased: bool) -> None:
+    """Raise if a model without a transform before its head has options of one."""
+    need(
+        transformed or (activation == "gelu" and biased),
+        "head_activation and head_bias have an effect only with head_transform",
+        f"got head_activation={activation!r}, head_bias={biased} with head_transform=False",
+        "leave them out, or give head_transform=True",
+    )
+
+
+def check_plain_head(kind: str, transformed: bool, activation: str, biased: bool) -> None:
+    """Raise if a model of a kind whose head reads hidden states themselves has a transform before it."""
+    must, came = f"the head of {kind} reads hidden states themselves", f"got head_transform={transformed}"
+    need(not transformed, must, came, "leave it out")
+    check_transform_options(transformed, activation, biased)
 
 
 def check_tied_head(head: TextHead, tied: bool, bias: Sequence[str]) -> None:

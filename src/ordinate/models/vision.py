@@ -17,6 +17,7 @@ from ordinate.models.backbone import LayerStack
 from ordinate.models.block import Block
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import INITIAL_STD, BiasLocation, Shape
+from ordinate.models.text_head import check_plain_head
 from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.schemes._scheme import Scheme
 
@@ -143,6 +144,7 @@ class VisionShape(Shape):
             f"got {len(self.labels)} names for {self.vocabulary} classes",
             "name them all",
         )
+        check_plain_head("a vision model", self.head_transform, self.head_activation, self.head_bias)
         need(self.padding is None, "images have no padding", f"got padding={self.padding}", "leave it out")
 
     def patch_grid(self, height: int, width: int) -> tuple[int, int]:

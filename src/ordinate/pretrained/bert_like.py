@@ -37,8 +37,8 @@ class BertLike(Family):
     May: `keys`, `layer`, `projections`, `parts` and `final_norm` (other names), `norm_position`, `embedding_norm`,
         `activations`, `biases`, `text_heads`, `text_classifier`,
         `classifier_rules`, `masked_logit_rules`, `head_activation`, `pool_activation`, `named_heads`, `has_pooler`,
-        `mixer` with `mixers`, `embeddings` with `embeddings_config` and `embedding_rules`, `position_rules`,
-        `padding`.
+        `pooler`, `mixer` with `mixers`, `embeddings` with `embeddings_config` and `embedding_rules`,
+        `position_rules`, `padding`.
     """
 
     model_class = Encoder
@@ -108,6 +108,8 @@ class BertLike(Family):
     """The transformers class without a head, which may have a pooler."""
     has_pooler: ClassVar[bool] = True
     """Whether it has one."""
+    pooler: ClassVar[str] = "pooler.dense"
+    """Name of its linear layer, behind the prefix."""
     head_activation: ClassVar[Activation | None] = None
     """Activation of the masked-LM head; None: that of the feed-forward."""
     text_classifier: ClassVar[tuple[str, str]] = ("", "classifier")
@@ -129,7 +131,7 @@ class BertLike(Family):
         """Decide on the head by the class that config.json names, and by the tensors."""
         there, named = f"{self.masked_transform}.weight" in names, (config["architectures"] or ("",))[0]
         head = self.named_heads().get(named)
-        pooler = self.has_pooler and any(name.endswith("pooler.dense.weight") for name in names)
+        pooler = self.has_pooler and any(name.endswith(f"{self.pooler}.weight") for name in names)
         if head == "masked" and not there:
             head, told = None, f"config.json names a {named}, but no tensor is of a masked-LM head"
             self.warning = f"{told}: loaded without one"
@@ -157,7 +159,7 @@ class BertLike(Family):
 
     def pooler_rules(self) -> Sequence[TensorRule]:
         """Return the tensor mappings of the pooler."""
-        return linear_rules("pooler", f"{self.prefix}pooler.dense", bias=True)
+        return linear_rules("pooler", f"{self.prefix}{self.pooler}", bias=True)
 
     def masked_lm_rules(self, shape: EncoderShape) -> Sequence[TensorRule]:
         """Return the tensor mappings of the masked-LM head."""

@@ -15,20 +15,30 @@ from ordinate.pretrained.text_heads import head_classes, head_labels, head_setti
 TOKEN_BIAS = "token_classification_bias"
 PLAIN_LOGITS: Mapping[str, Any] = {"logit_scale": 1.0, "logit_softcap": None}
 """What changes logits of next tokens only."""
+PLAIN_HEAD: Mapping[str, Any] = {"head_transform": False, "head_activation": "gelu", "head_bias": True}
+"""What a model without a head does not have."""
+# names of the head here, and of what else only models with one have
+OUTPUT = ("head.", "head_bias")
+HEAD_PARTS = (*OUTPUT, "head_transform.")
 
 
 class DecoderLike(Family):
     """Decoders, with a head for the next token, a classifier of texts or tokens, a head for answers, or none.
 
     Must: besides those of `Family`, `causal_lm_class` and `base_class`.
-    May: `heads`, `token_classifier` and `span_prefix`; and `token_classification_bias` among `defaults`, where
-        config.json can say that the classifier of tokens has no bias.
+    May: `heads`, `output_head` with `head_rules`, `text_classifier`, `token_classifier`, `span_prefix` and
+        `has_bias`; and `token_classification_bias` among `defaults`, where config.json can say that the classifier of
+        tokens has no bias.
     """
 
     causal_lm_class: ClassVar[str]
     """The transformers class with a next-token head."""
     heads: ClassVar[tuple[TextHead, ...]] = READERS
     """The other heads that transformers has for the family."""
+    output_head: ClassVar[str] = "lm_head"
+    """Name of the next-token head in checkpoints."""
+    text_classifier: ClassVar[str] = "score"
+    """Name of the classifier of texts in checkpoints."""
     token_classifier: ClassVar[str] = "classifier"
     """Name of the classifier of tokens in checkpoints."""
     span_prefix: str | None = None
@@ -43,6 +53,16 @@ class DecoderLike(Family):
         """Whether the classifier of tokens has a bias, by the settings."""
         return TOKEN_BIAS not in self.defaults or bool(self.settings[TOKEN_BIAS])
 
+    def has_bias(self, head: TextHead) -> bool:
+        """Whether a head, one of `heads`, has a bias, by the settings."""
+        return head == "spans" or (head == "token_classes" and self.token_bias())
+
+    def head_rules(self, shape: Shape) -> list[TensorRule]:
+        """Return the tensor mappings of the next-token head: of a tied one, the bias if it has one."""
+        if not shape.tie_embeddings:
+            return linear_rules("head", self.output_head, bias="head" in shape.bias)
+        return [TensorRule("head_bias", (f"{self.output_head}.bias",))] if "head" in shape.bias else []
+
     def architecture(self, shape: Shape) -> str:
         named = {head: name for name, head in self.classes.items()}
         named |= {"next_token": self.causal_lm_class, "none": self.base_class}
@@ -56,22 +76,21 @@ class DecoderLike(Family):
         plain = tuple(place for place in shape.bias if place != "head")
         if named in self.classes:
             head = self.classes[named]
-            biased = head == "spans" or (head == "token_classes" and self.token_bias())
             return replace(
                 shape,
                 head=head,
                 labels=head_labels(head, self.settings),
                 padding=self._padding(shape) if head == "classes" else None,
-                bias=(*plain, "head") if biased else plain,
+                bias=(*plain, "head") if self.has_bias(head) else plain,
                 tie_embeddings=False,
                 **PLAIN_LOGITS,
             )
-        stored = (rule.theirs[0] for rule in self.rules(shape) if rule.ours.startswith("head."))
+        stored = (rule.theirs[0] for rule in self.rules(shape) if rule.ours.startswith(HEAD_PARTS))
         heads = {self.stored_name(name, names) for name in stored}
         # a tied head is there even in a checkpoint of the bare model
-        if named != self.base_class or shape.tie_embeddings or heads <= set(names):
+        if named != self.base_class or heads <= set(names):
             return shape
-        return replace(shape, head="none", bias=plain, **PLAIN_LOGITS)
+        return replace(shape, head="none", bias=plain, tie_embeddings=False, **PLAIN_LOGITS, **PLAIN_HEAD)
 
     def refined(self, shape: Shape, tensors: Mapping[str, Tensor]) -> Shape:
         """Return the shape; with a head of its own where the checkpoint has one that differs, as in transformers."""
@@ -99,10 +118,10 @@ class DecoderLike(Family):
         rules = super().all_rules(shape)
         if shape.head == "next_token":
             return rules
-        rules = [rule for rule in rules if not rule.ours.startswith("head.")]
+        rules = [rule for rule in rules if not rule.ours.startswith(OUTPUT)]
         if shape.head == "spans" and self.span_prefix is not None:
             rules = [replace(rule, theirs=tuple(map(self._span_name, rule.theirs))) for rule in rules]
-        theirs = {"classes": "score", "token_classes": self.token_classifier, "spans": "qa_outputs"}
+        theirs = {"classes": self.text_classifier, "token_classes": self.token_classifier, "spans": "qa_outputs"}
         own = linear_rules("classes", theirs[shape.head], bias="head" in shape.bias) if shape.head in theirs else []
         return [*rules, *own]
 

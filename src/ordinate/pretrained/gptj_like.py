@@ -12,18 +12,17 @@ from ordinate.pretrained._family import (
     activation_name,
     linear_rules,
 )
-from ordinate.pretrained.biased_head import BiasedHead
+from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import spec_to_rope_parameters
 
 
-class GptjLike(BiasedHead):
+class GptjLike(DecoderLike):
     """Decoders with RoPE on interleaved channel pairs, parallel attention and feed-forward after a shared norm.
 
     Must: `model_type`, `causal_lm_class`, `base_class`, `heads`, and `projection_rules`.
     """
 
     prefix = "transformer."
-    table = "transformer.wte.weight"
     ignored_suffixes = ("attn.bias", "attn.masked_bias", "attn.embed_positions")
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 50_400,
@@ -67,7 +66,7 @@ class GptjLike(BiasedHead):
             feedforward=activation_kind(config, "activation_function"),
             hidden=4 * config["n_embd"] if config["n_inner"] is None else config["n_inner"],
             bias=("norm", "feedforward", "head"),
-            tie_embeddings=False,
+            tie_embeddings=config["tie_word_embeddings"],
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -104,7 +103,7 @@ class GptjLike(BiasedHead):
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here = "transformer.h.{}", "blocks.{}"
         rules = [
-            TensorRule("tokens.weight", (self.table,)),
+            TensorRule("tokens.weight", ("transformer.wte.weight",)),
             *linear_rules("norm", "transformer.ln_f", bias=True),
             *linear_rules(f"{here}.mixer_norm", f"{there}.ln_1", bias=True),
             *self.projection_rules(shape),
@@ -112,4 +111,4 @@ class GptjLike(BiasedHead):
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.fc_in", bias=True),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.fc_out", bias=True),
         ]
-        return [*rules, *self.head_rules()]
+        return [*rules, *self.head_rules(shape)]

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.encoder_shape import EncoderShape
@@ -13,11 +13,19 @@ from ordinate.pretrained.bert_like import BertLike
 class NarrowBertLike(BertLike):
     """BERT-like encoders whose token embeddings are normalised, then taken to the width of the model.
 
-    The map has a bias, and is there only if `embedding_size` is another size than `hidden_size`. They have no pooler;
+    The map has a bias, and is there only if `embedding_size` is another size than `hidden_size`. Most have no pooler;
     a classifier of texts has a layer of its own in that place.
 
-    Must: what `BertLike` requires, `embedding_size` in `defaults`, and `positions`.
+    Must: what `BertLike` requires, the key of `size_key` in `defaults`, and `positions`.
+    May: `size_key`, `embedding_map`, `always_mapped`.
     """
+
+    size_key: ClassVar[str] = "embedding_size"
+    """The key of the columns of the token table."""
+    embedding_map: ClassVar[str] = "embeddings_project"
+    """Name of the map, behind the prefix."""
+    always_mapped: ClassVar[bool] = False
+    """Whether it is there for equal sizes too, which are refused then."""
 
     has_pooler = False
     text_classifier = ("classifier.dense", "classifier.out_proj")
@@ -28,7 +36,12 @@ class NarrowBertLike(BertLike):
 
     def embeddings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         width = config["hidden_size"]
-        columns = width if config["embedding_size"] is None else config["embedding_size"]
+        columns = width if config[self.size_key] is None else config[self.size_key]
+        must, came = (
+            f"{self.size_key} of a {self.model_type} must be another than hidden_size",
+            f"got {columns} twice",
+        )
+        need(columns != width or not self.always_mapped, must, came, "load another checkpoint")
         return {
             "scheme": self.positions(columns, width),
             "token_types": self.token_types(config),
@@ -41,7 +54,7 @@ class NarrowBertLike(BertLike):
         wanted = self.positions(shape.table_width, shape.width)
         must, came = f"a {self.model_type} must have scheme {wanted}", f"got {shape.scheme_spec}"
         need(shape.scheme_spec == wanted, must, came, "use save_pretrained instead")
-        return {"embedding_size": shape.table_width, **self.token_types_config(shape)}
+        return {self.size_key: shape.table_width, **self.token_types_config(shape)}
 
     def embedding_rules(self, table: str, shape: EncoderShape) -> list[TensorRule]:
         norm = "narrow_norm" if shape.narrow_norm else "embedding_norm"
@@ -50,5 +63,9 @@ class NarrowBertLike(BertLike):
             *self.token_type_rules(table, shape),
             *self.position_rules(f"{table}.position_embeddings.weight", shape.padding),
             *linear_rules(norm, f"{table}.LayerNorm", bias=True),
-            *(linear_rules("widen_embeddings", f"{table}_project", bias=True) if shape.narrow_norm else ()),
+            *(
+                linear_rules("widen_embeddings", f"{self.prefix}{self.embedding_map}", bias=True)
+                if shape.narrow_norm
+                else ()
+            ),
         ]

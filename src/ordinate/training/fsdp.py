@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ordinate.models.block import Block
+from ordinate.models.shared_layers import SharedLayers
 
 
 class ShardedStrategy(ModelParallelStrategy):
@@ -122,7 +123,9 @@ def local_shard(parameter: Tensor) -> Tensor:
 def _enters_by_forward(model: nn.Module, block: Block) -> bool:
     """Return whether a block is used through `forward` only, the call before which FSDP gathers its parameters."""
     plain = getattr(getattr(model, "shape", None), "blocks", "plain") == "plain"
-    return plain and not hasattr(block, "cross")
+    # parameters that layers share are in one unit, the root
+    shared = any(isinstance(part, SharedLayers) for part in model.modules())
+    return plain and not shared and not hasattr(block, "cross")
 
 
 def global_norm(gradients: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import StackedQKV, TensorRule, activation_kind, activation_name, linear_rules
-from ordinate.pretrained.biased_head import BiasedHead
+from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import cut_rope_spec, spec_to_rope_parameters
 
 MIXER = "softmax:variant.bias=true"
 
 
-class Phi(BiasedHead):
+class Phi(DecoderLike):
     """Phi 1 to 2: RoPE on half of each head's channels, parallel attention and feed-forward after a shared norm.
 
     Source: Li et al. 2023, Textbooks Are All You Need II: phi-1.5 technical report, https://arxiv.org/abs/2309.05463.
@@ -25,7 +25,6 @@ class Phi(BiasedHead):
     heads = ("classes", "token_classes")
     token_classifier = "score"
     prefix = "model."
-    table = "model.embed_tokens.weight"
     ignored_suffixes = ("rotary_emb.inv_freq",)
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 51_200,
@@ -64,7 +63,7 @@ class Phi(BiasedHead):
             feedforward=activation_kind(config, "hidden_act"),
             hidden=config["intermediate_size"],
             bias=("norm", "feedforward", "head"),
-            tie_embeddings=False,
+            tie_embeddings=config["tie_word_embeddings"],
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -99,7 +98,7 @@ class Phi(BiasedHead):
         there, here = "model.layers.{}", "blocks.{}"
         parts = [f"{there}.self_attn.{part}_proj" for part in "qkv"]
         rules = [
-            TensorRule("tokens.weight", (self.table,)),
+            TensorRule("tokens.weight", ("model.embed_tokens.weight",)),
             *linear_rules("norm", "model.final_layernorm", bias=True),
             *linear_rules(f"{here}.mixer_norm", f"{there}.input_layernorm", bias=True),
             *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=True),
@@ -110,7 +109,7 @@ class Phi(BiasedHead):
         if shape.mixer_spec != MIXER:
             for x in "qk":
                 rules += linear_rules(f"{here}.mixer.{x}_norm", f"{there}.self_attn.{x}_layernorm", bias=True)
-        return [*rules, *self.head_rules()]
+        return [*rules, *self.head_rules(shape)]
 
 
 def _mixer(norm_eps: float | None, *, normed: bool) -> str:

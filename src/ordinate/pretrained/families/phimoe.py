@@ -8,7 +8,6 @@ from ordinate.core.checks import need, shown
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule
-from ordinate.pretrained.biased_head import BiasedHead
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec
@@ -21,7 +20,7 @@ SHORT, LONG = "short_mscale", "long_mscale"
 TYPES = ("default", "longrope")
 
 
-class Phimoe(BiasedHead, MoeLike):
+class Phimoe(MoeLike):
     """Phi-3.5-MoE: Mixtral with LayerNorm, SparseMixer routing to two experts, and LongRoPE.
 
     In transformers its LongRoPE has the short factors at any length, and so it is read.
@@ -35,7 +34,6 @@ class Phimoe(BiasedHead, MoeLike):
     causal_lm_class = "PhimoeForCausalLM"
     # transformers has no other
     heads = ("classes",)
-    table = "model.embed_tokens.weight"
     norm = "layer"
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
@@ -60,17 +58,13 @@ class Phimoe(BiasedHead, MoeLike):
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         made = super().shape(config)
-        # a tied head has no bias here: see `BiasedHead`
-        return replace(made, bias=(*made.bias, "head"), tie_embeddings=False) if config[HEAD_BIAS] else made
+        return replace(made, bias=(*made.bias, "head")) if config[HEAD_BIAS] else made
 
     def config(self, shape: Shape) -> dict[str, Any]:
         return {**super().config(shape), HEAD_BIAS: shape.head == "next_token" and "head" in shape.bias}
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        rules = super().rules(shape)
-        if "head" not in shape.bias:
-            return rules
-        return [*(rule for rule in rules if not rule.ours.startswith("head.")), *self.head_rules()]
+        return [*(rule for rule in super().rules(shape) if rule.ours != "head.weight"), *self.head_rules(shape)]
 
     def experts(self, config: Mapping[str, Any]) -> dict[str, Any]:
         # transformers takes two, whatever num_experts_per_tok says
