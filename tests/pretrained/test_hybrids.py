@@ -48,8 +48,8 @@ def change(folder, **settings):
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
 
 
-def near(out, expected):
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+def near(out, expected, atol=1e-4):
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=atol)
 
 
 @pytest.mark.parametrize("family", CLASSES)
@@ -83,8 +83,8 @@ def test_a_model_of_linear_attention_only_is_read_without_sizes_of_attention(tmp
     there = written(tmp_path, layer_types=types, num_attention_heads=5, num_key_value_heads=5)
     here = load(tmp_path)
     assert here.shape.heads == 1
-    # the cache of transformers needs a layer with attention
-    near(here(IDS), there(IDS, use_cache=False).logits)
+    # the cache of transformers needs a layer with attention. On some processors its own rounding errors are 2e-4 here
+    near(here(IDS), there(IDS, use_cache=False).logits, atol=1e-3)
     save(here, tmp_path / "again", "qwen3_next")
     assert load(tmp_path / "again").shape == here.shape
 

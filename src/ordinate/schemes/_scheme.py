@@ -46,7 +46,7 @@ from ordinate.schemes._encoded import Encoded as Encoded
 from ordinate.schemes._encoded import need_memory
 from ordinate.schemes._fast_forms import HOOK_TARGETS as HOOK_TARGETS
 from ordinate.schemes._fast_forms import Encoder as Encoder
-from ordinate.schemes._fast_forms import FastForms, depends_on_offsets, encoders_of, overridden_hooks, with_hooks
+from ordinate.schemes._fast_forms import FastForms, depends_on_offsets, encoders_of, hooks_of, with_hooks
 
 Result = TypeVar("Result")
 
@@ -90,8 +90,7 @@ class Scheme(FastForms):
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
-        cls._own_hooks = tuple(name for name in HOOK_TARGETS if getattr(cls, name) is not getattr(Scheme, name))
-        cls._overridden = overridden_hooks(cls, Scheme)
+        cls._own_hooks, cls._overridden = hooks_of(cls, Scheme)
         if cls.hooks is not Scheme.hooks and cls._overridden["hooks"]:
             cls.hooks = with_hooks(cls.hooks, cls._overridden["hooks"])
 

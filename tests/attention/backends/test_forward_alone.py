@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ordinate import Geometry, attend, explain
-from ordinate.attention import _backend
+from ordinate.attention import _few_pairs
 from ordinate.ops.native import build
 from ordinate.schemes import Alibi, Fire, NoPosition
 
@@ -15,7 +15,7 @@ def intel(request, monkeypatch):
     reason = build.unavailable_reason("attention")
     if reason is not None:
         pytest.skip(reason)
-    monkeypatch.setattr(_backend, "onednn_is_faster", lambda: not request.param)
+    monkeypatch.setattr(_few_pairs, "onednn_is_faster", lambda: not request.param)
     return request.param
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import torch
 
-from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, few_forward_pairs, few_head_pairs
+from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend
 from ordinate.attention._dense_blocks import attend_by_blocks, attend_whole, blocks_of
 from ordinate.attention._dense_terms import Terms, TermSource, VectorTerms, term_source
 from ordinate.attention._double_backward import undeclared_reason
+from ordinate.attention._few_pairs import few_forward_pairs, few_head_pairs
 from ordinate.attention._native import native_workspace, unfit, unsupported
 from ordinate.attention._workspace import peak_and_rest
 from ordinate.core.records import changed

@@ -1,12 +1,7 @@
 """Tiled attention in C++, built on this machine: no bias, or one that depends on the offset alone; on CPUs."""
 
-from ordinate.attention._backend import (
-    AttentionCall,
-    Backend,
-    few_forward_pairs,
-    few_head_pairs,
-    offset_bias_unsupported,
-)
+from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
+from ordinate.attention._few_pairs import few_forward_pairs, few_head_pairs
 from ordinate.attention._native import native_attention, native_workspace, stays_in_range, unfit, unsupported
 from ordinate.core.shapes import Outputs
 from ordinate.ops.native import build

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs, offset_bias_unsupported
+from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.attention._few_pairs import few_head_pairs
 from ordinate.attention._workspace import peak_and_rest, run_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs
+from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.attention._few_pairs import few_head_pairs
 from ordinate.attention._native import kernel_buffers, unfit
 from ordinate.attention._workspace import peak_and_rest, run_workspace
 from ordinate.core.devices import on_cpu

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions, few_head_pairs
+from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions
 from ordinate.attention._double_backward import scheme_formula, undeclared_reason
+from ordinate.attention._few_pairs import few_head_pairs
 from ordinate.attention._sdpa import unsupported_reason
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
