@@ -491,6 +491,7 @@ TEXT_HEADS = {
     "deepseek_v2, text heads": CASES["deepseek_v2, groups"],
     "minicpm3, text heads": CASES["minicpm3"],
     "gpt_oss, text heads": CASES["gpt_oss"],
+    "jamba, text heads": CASES["jamba"],
     "gpt2, text heads": EARLY,
     "gpt_bigcode, text heads": EARLY,
     "hunyuan_v1_moe, text heads": CASES["hunyuan_v1_moe"],

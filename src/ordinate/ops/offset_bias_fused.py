@@ -65,9 +65,13 @@ class Part(NamedTuple):
         """Return a view of what belongs to the query heads."""
         return x[self.rows, self.heads]
 
-    def reversed(self, x: Tensor) -> Tensor:
-        """Return what belongs to the query heads for the products, in reverse order of queries."""
-        return contiguous_channels(self.of_queries(x).to(self.type).flip(2))
+    def reversed(self, x: Tensor, block: QueryBlock) -> Tensor:
+        """Return what belongs to the query heads and a block for the products, in reverse order of queries."""
+        return contiguous_channels(self.of_queries(x)[:, :, block.rows].to(self.type).flip(2))
+
+    def store(self, x: Tensor, block: QueryBlock, made: Tensor) -> None:
+        """Store what was computed for a block, in reverse order of queries."""
+        self.of_queries(x)[:, :, block.rows] = made.flip(2)
 
     def of_keys(self, x: Tensor) -> Tensor:
         """Return a view of what belongs to the key heads."""
@@ -127,16 +131,14 @@ def forward(
     q, k, v, table = inputs
     out, lse = torch.empty_like(q), table.new_empty(q.shape[:3])
     for part in only or parts(q, k, table, where, scale):
-        queries, (keys, values) = part.reversed(q), part.operands(k, v)
-        made, made_lse = torch.empty_like(queries), lse.new_empty(queries.shape[:3])
+        keys, values = part.operands(k, v)
         for block in part.blocks:
-            own = queries[:, :, block.reverse], keys[:, :, block.keys], values[:, :, block.keys]
-            made[:, :, block.reverse], made_lse[:, :, block.reverse] = (
-                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                    *own, attn_mask=part.mask(table, where, block), scale=scale
-                )
+            own = part.reversed(q, block), keys[:, :, block.keys], values[:, :, block.keys]
+            made, made_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                *own, attn_mask=part.mask(table, where, block), scale=scale
             )
-        part.of_queries(out)[:], part.of_queries(lse)[:] = made.flip(2), made_lse.flip(2)
+            part.store(out, block, made)
+            part.store(lse, block, made_lse)
     return out, lse
 
 
@@ -159,18 +161,15 @@ def backward(
     q, k, v, table = inputs
     to_q, to_k, to_v = torch.empty_like(q), *(torch.zeros_like(x, dtype=table.dtype) for x in (k, v))
     for part in parts(q, k, table, where, scale):
-        upstream, queries, out = (part.reversed(x) for x in (gradient, q, results[0]))
-        lse, (keys, values) = part.of_queries(results[1]).flip(2), part.operands(k, v)
-        made = torch.empty_like(queries)
+        keys, values = part.operands(k, v)
         for block in part.blocks:
-            up, asked, kept, own = (x[:, :, block.reverse] for x in (upstream, queries, out, lse))
+            up, asked, kept = (part.reversed(x, block) for x in (gradient, q, results[0]))
+            own = part.of_queries(results[1])[:, :, block.rows].flip(2)
             read = keys[:, :, block.keys], values[:, :, block.keys]
-            made[:, :, block.reverse], of_keys, of_values = (
-                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                    up, asked, *read, kept, own, 0.0, False, attn_mask=part.mask(table, where, block), scale=scale
-                )
+            made, of_keys, of_values = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                up, asked, *read, kept, own, 0.0, False, attn_mask=part.mask(table, where, block), scale=scale
             )
+            part.store(to_q, block, made)
             part.of_keys(to_k)[:, :, block.keys] += of_keys
             part.of_keys(to_v)[:, :, block.keys] += of_values
-        part.of_queries(to_q)[:] = made.flip(2)
     return to_q, to_k.to(k.dtype), to_v.to(v.dtype)

@@ -22,7 +22,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
 from ordinate.ops import offset_bias_attention
 from ordinate.ops.blocks import QueryBlock
-from ordinate.ops.matmul import blas_is_fast
+from ordinate.ops.matmul import blas_is_fast, gradient_type
 from ordinate.ops.offset_bias_attention import LOG2E, Dropout, Factors, RowSums, head_cuts, reversed_rows
 
 # keys of a tile
@@ -37,6 +37,14 @@ SPARE = 8
 def is_faster(q: Queries) -> bool:
     """Whether tiles are faster than whole rows here."""
     return q.dtype == torch.float32 and blas_is_fast()
+
+
+def trains_faster(q: Queries) -> bool:
+    """Whether matrix products, in tiles or whole rows, are faster in training than PyTorch's fused kernel.
+
+    The backward pass of that takes up to twice their time where products have operands in float32.
+    """
+    return blas_is_fast() and gradient_type(q.dtype) == torch.float32
 
 
 def backward(

@@ -55,7 +55,6 @@ class FastForms(Rebuilt):
     """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
     reads_mask: bool = False
     """Whether scores depend on which keys are visible (`where.visible`); a mask given as a tensor is then refused."""
-    _own_hooks: tuple[str, ...] = ()
     _overridden: Mapping[str, frozenset[str]] = {form: frozenset() for form in FORMS}
 
     def __init__(self) -> None:
@@ -100,19 +99,13 @@ class FastForms(Rebuilt):
         return None
 
 
-def hooks_of(kind: type, base: type) -> tuple[tuple[str, ...], Mapping[str, frozenset[str]]]:
-    """Return the hooks that a class overrides, and for each form those overridden below the class that gives it.
+def overridden_hooks(kind: type, base: type) -> Mapping[str, frozenset[str]]:
+    """Return for each form the hooks that a class overrides below the class that gives the form.
 
     Args:
         kind: a class of schemes.
         base: the contract, whose hooks do nothing.
     """
-    return tuple(name for name in HOOK_TARGETS if getattr(kind, name) is not getattr(base, name)), _by_form(
-        kind, base
-    )
-
-
-def _by_form(kind: type, base: type) -> Mapping[str, frozenset[str]]:
     line = kind.__mro__[: kind.__mro__.index(base)]
 
     def places(*names: str) -> list[int]:

@@ -46,7 +46,7 @@ from ordinate.schemes._encoded import Encoded as Encoded
 from ordinate.schemes._encoded import need_memory
 from ordinate.schemes._fast_forms import HOOK_TARGETS as HOOK_TARGETS
 from ordinate.schemes._fast_forms import Encoder as Encoder
-from ordinate.schemes._fast_forms import FastForms, depends_on_offsets, encoders_of, hooks_of, with_hooks
+from ordinate.schemes._fast_forms import FastForms, depends_on_offsets, encoders_of, overridden_hooks, with_hooks
 
 Result = TypeVar("Result")
 
@@ -90,7 +90,7 @@ class Scheme(FastForms):
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
-        cls._own_hooks, cls._overridden = hooks_of(cls, Scheme)
+        cls._overridden = overridden_hooks(cls, Scheme)
         if cls.hooks is not Scheme.hooks and cls._overridden["hooks"]:
             cls.hooks = with_hooks(cls.hooks, cls._overridden["hooks"])
 
@@ -172,7 +172,7 @@ class Scheme(FastForms):
     @property
     def hooks(self) -> tuple[str, ...]:
         """Names of the hooks in use: those overridden; an instance may leave some out that its options disable."""
-        return self._own_hooks
+        return tuple(name for name in HOOK_TARGETS if getattr(type(self), name) is not getattr(Scheme, name))
 
     def at(self, where: Geometry) -> "Placed":
         """Bind the scheme to a geometry. Do so once per forward pass; all layers share the result."""

@@ -41,7 +41,7 @@ GEOMETRIES: dict[str, Callable[[int], Geometry]] = {
     "cached": lambda tokens: Geometry.causal(tokens, cached=4),
     "newest": lambda tokens: Geometry.causal(1, cached=tokens),
     "two sides": lambda tokens: Geometry.full(tokens, window=2),
-    "chunks": lambda tokens: in_chunks(Geometry.causal(tokens, cached=3), 4),
+    "chunks": lambda tokens: in_chunks(Geometry.causal(tokens), 4),
 }
 """Geometries of all kinds of visibility, as functions of the number of tokens; padded ones have a batch of two."""
 

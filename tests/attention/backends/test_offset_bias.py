@@ -300,6 +300,12 @@ def test_the_fused_kernel_is_taken_where_it_is_faster_and_has_the_gradients(monk
     assert step(t5(), torch.bfloat16) == ["forward"]
     monkeypatch.setattr(offset_bias_tiles, "blas_is_fast", lambda: True)
     assert step(t5(), torch.float32) == []
+    # its backward pass is slower than products of float32 matrices, whatever has gradients
+    assert step(Alibi(heads=4), torch.float32) == []
+    for operands, expected in ((torch.float32, []), (torch.bfloat16, ["forward", "backward"])):
+        monkeypatch.setattr(offset_bias_tiles, "gradient_type", lambda _, operands=operands: operands)
+        assert step(Alibi(heads=4), torch.bfloat16) == expected
+    taken.clear()
     with torch.no_grad():
         q, k, v = random_qkv(where, dtype=torch.float32)
         attend(q, k, v, t5().at(where), backend="offset_bias")

@@ -143,8 +143,8 @@ class OffsetBias(Backend):
 
 def _is_fused(call: AttentionCall, table: OffsetTable) -> bool:
     """Whether PyTorch's fused kernel is faster, which has no dropout and no gradient of the table."""
-    learned = torch.is_grad_enabled() and table.requires_grad
-    if call.dropout or (learned and offset_bias_tiles.is_faster(call.q)):
+    learned = torch.is_grad_enabled() and any(x.requires_grad for x in (call.q, call.k, call.v, table))
+    if call.dropout or (learned and offset_bias_tiles.trains_faster(call.q)):
         return False
     return offset_bias_fused.is_faster(call.q, call.v)
 
