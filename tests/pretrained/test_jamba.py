@@ -1,35 +1,18 @@
 """Published Jamba models: what is particular to them."""
 
-import json
+import runpy
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import JambaConfig, JambaForCausalLM
 
-from ordinate import Cache, Decoder, Geometry, Shape, load, save
+from ordinate import Cache, Decoder, Shape, load, save
 from ordinate.models.expert_options import ExpertOptions
 
-SIZES = {"vocab_size": 29, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "mamba_d_state": 6}
-SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 4, "attn_layer_period": 4}
-SIZES |= {"attn_layer_offset": 1, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-IDS = torch.randint(29, (2, 9), generator=torch.Generator().manual_seed(0))
-
-
-def written(folder, **settings):
-    """A model of transformers with numbers that show, in a folder."""
-    torch.manual_seed(0)
-    model = JambaForCausalLM(JambaConfig(**SIZES | settings)).eval()
-    model.set_experts_implementation("eager")
-    for parameter in model.parameters():
-        parameter.data.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(folder)
-    return model
-
-
-def change(folder, **settings):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-
+MIXED = runpy.run_path(str(Path(__file__).with_name("mixed_layers.py")))
+IDS, read_there, change, near = (MIXED[name] for name in ("IDS", "read_there", "change", "near"))
+written = partial(MIXED["written"], family="jamba")
 
 # settings, layers with attention, layers with experts
 LAYERS = [
@@ -50,31 +33,22 @@ def test_attention_and_experts_are_in_one_of_so_many_layers(tmp_path, settings, 
     assert [layer for layer, attends in enumerate(kinds) if attends] == attending
     kinds = [type(block.feedforward).__name__ == "Experts" for block in here.blocks]
     assert [layer for layer, routes in enumerate(kinds) if routes] == routed
-    torch.testing.assert_close(here(IDS), there(IDS).logits, rtol=1e-4, atol=1e-4)
+    near(here(IDS), there(IDS).logits)
     steps = torch.cat([here(token, cache=cache) for token in IDS.split(1, 1)], 1)
-    torch.testing.assert_close(steps, here(IDS), rtol=1e-4, atol=1e-4)
+    near(steps, here(IDS))
     save(here, tmp_path / "again", "jamba")
-    again = JambaForCausalLM.from_pretrained(tmp_path / "again").eval()
-    again.set_experts_implementation("eager")
-    torch.testing.assert_close(again(IDS).logits, there(IDS).logits, rtol=1e-5, atol=1e-5)
+    again = read_there(tmp_path / "again")
+    near(again(IDS).logits, there(IDS).logits, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
 def test_one_without_attention_is_read_and_not_written(tmp_path):
     there, here = written(tmp_path, attn_layer_period=8, attn_layer_offset=6), load(tmp_path)
-    torch.testing.assert_close(here(IDS), there(IDS, use_cache=False).logits, rtol=1e-4, atol=1e-4)
+    near(here(IDS), there(IDS, use_cache=False).logits)
     with pytest.raises(ValueError, match="can only be called on Attention layers"):
         there(IDS)
     with pytest.raises(ValueError, match="a jamba has attention in some layer, or transformers does not run it"):
         save(here, tmp_path / "again", "jamba")
-
-
-@torch.no_grad()
-def test_padding_on_the_left_is_zeroed_as_there(tmp_path):
-    there = written(tmp_path)
-    real = torch.arange(9) >= torch.tensor([[4], [0]])
-    ours, theirs = load(tmp_path)(IDS, Geometry.padded(real)), there(IDS, attention_mask=real.long()).logits
-    torch.testing.assert_close(ours[real], theirs[real], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,63 +1,26 @@
 """Kimi Linear: what is particular to it."""
 
-import json
+import runpy
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
-from transformers import KimiLinearConfig, KimiLinearForCausalLM
 
-from ordinate import Cache, Decoder, Geometry, Shape, generate, load, save
+from ordinate import Decoder, Shape, load, save
 from ordinate.models.expert_options import ExpertOptions
-from ordinate.pretrained import verify
-from ordinate.pretrained.verification.theirs import with_cache
 
 FULL, KDA = "full_attention", "linear_attention"
-SIZES = {"vocab_size": 29, "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "pad_token_id": None}
-SIZES |= {"num_key_value_heads": 2, "intermediate_size": 12, "max_position_embeddings": 64}
-SIZES |= {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5}
-SIZES |= {"linear_num_heads": 3, "linear_head_dim": 5, "linear_conv_kernel_dim": 3}
-SIZES |= {"num_experts": 6, "num_experts_per_token": 2, "moe_intermediate_size": 10}
-SIZES |= {"layer_types": [KDA, KDA, FULL, KDA], "bos_token_id": None, "eos_token_id": None}
-IDS = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(0))
-LEFT = torch.arange(11) >= torch.tensor([[4], [0]])
+MIXED = runpy.run_path(str(Path(__file__).with_name("mixed_layers.py")))
+IDS, read_there, change, near = (MIXED[name] for name in ("IDS", "read_there", "change", "near"))
+written = partial(MIXED["written"], family="kimi_linear")
 MIXER = "kimi_delta_attention:heads=3,head_dim=5,taps=3,norm_eps=1e-05"
 ATTENTION = "latent:variant.rank=8,variant.content_width=6,variant.value_width=5"
 
 
-def written(folder, **settings):
-    """A model of transformers with numbers that show, in a folder."""
-    torch.manual_seed(0)
-    model = KimiLinearForCausalLM(KimiLinearConfig(**(SIZES | settings))).eval()
-    model.set_experts_implementation("eager")
-    for parameter in model.parameters():
-        parameter.data.add_(0.2 * torch.randn_like(parameter))
-    for name, buffer in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
-            buffer.data.normal_(std=0.5)
-    model.save_pretrained(folder)
-    return model
-
-
-def change(folder, *without, **settings):
-    path = folder / "config.json"
-    said = {name: value for name, value in json.loads(path.read_text()).items() if name not in without}
-    path.write_text(json.dumps(said | settings))
-
-
-def near(out, expected):
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
-
-
 def delta(model):
     return [type(block.mixer).__name__ == "KimiDeltaAttention" for block in model.blocks]
-
-
-def read_there(folder):
-    there = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    there.set_experts_implementation("eager")
-    return there
 
 
 @pytest.mark.parametrize(
@@ -190,49 +153,6 @@ def test_of_two_names_of_a_setting_the_published_one_counts(tmp_path):
     options = here.shape.experts
     assert (options.count, options.chosen, options.shared_hidden, options.normalise) == (6, 2, 20, False)
     near(here(IDS), there(IDS).logits)
-
-
-@pytest.mark.parametrize("real", [LEFT, LEFT.flip(1)])
-@torch.no_grad()
-def test_padding_on_either_side_is_that_of_transformers(tmp_path, real):
-    there = written(tmp_path)
-    expected = there(IDS, attention_mask=real.long()).logits
-    near(load(tmp_path)(IDS, Geometry.padded(real))[real], expected[real])
-
-
-@torch.no_grad()
-def test_padded_rows_go_on_from_a_cache_as_in_transformers(tmp_path):
-    there = written(tmp_path)
-    here, cache, kept = load(tmp_path), Cache(), None
-    mask, places = LEFT.long(), (LEFT.long().cumsum(1) - 1).clamp(min=0)
-    for start, stop in ((0, 6), (6, 7), (7, 8), (8, 11)):
-        told = {"attention_mask": mask[:, :stop], "position_ids": places[:, start:stop]}
-        came, kept = with_cache(there, kept, input_ids=IDS[:, start:stop], **told)
-        where = Geometry.padded(LEFT[:, :6]) if start == 0 else None
-        out = here(IDS[:, start:stop], where, cache)
-        near(out[LEFT[:, start:stop]], came.logits[LEFT[:, start:stop]])
-
-
-@torch.no_grad()
-def test_packed_texts_are_as_alone_in_transformers(tmp_path):
-    there = written(tmp_path)
-    out = load(tmp_path)(IDS[:1], Geometry.packed([4, 7]))
-    alone = [there(part).logits for part in IDS[:1].split([4, 7], 1)]
-    near(out, torch.cat(alone, 1))
-
-
-@torch.no_grad()
-def test_greedy_writing_is_that_of_transformers(tmp_path):
-    there = written(tmp_path)
-    told = {"attention_mask": torch.ones(1, 9).long(), "do_sample": False, "pad_token_id": 0}
-    expected = there.generate(IDS[:1, :9], max_new_tokens=12, **told)[:, 9:]
-    assert torch.equal(torch.cat(list(generate(load(tmp_path), IDS[:1, :9], 12, temperature=0)), 1), expected)
-
-
-def test_verify_agrees_in_outputs_gradients_and_decoding(tmp_path):
-    written(tmp_path)
-    found = verify(tmp_path, checks=["outputs", "gradients", "decoding"])
-    assert found.agrees, found.to_dict()
 
 
 LISTS = "full_attn_layers and kda_layers of linear_attn_config must be lists of all layers, 1 to 4"

@@ -1,57 +1,25 @@
 """LFM2, with experts and without: what is particular to them."""
 
-import json
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
-from transformers import Lfm2Config, Lfm2ForCausalLM, Lfm2MoeConfig, Lfm2MoeForCausalLM
+from transformers import Lfm2MoeForCausalLM
 
-from ordinate import Cache, Decoder, Geometry, Shape, generate, load, save
+from ordinate import Decoder, Geometry, Shape, load, save
 from ordinate.models.expert_options import ExpertOptions
-from ordinate.pretrained import verify
-from ordinate.pretrained.verification.theirs import with_cache
 
-TYPES = ["conv", "full_attention", "conv"]
-SIZES = {"vocab_size": 29, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "layer_types": TYPES}
-SIZES |= {"num_key_value_heads": 1, "intermediate_size": 12, "max_position_embeddings": 64, "pad_token_id": None}
-SIZES |= {"bos_token_id": None, "eos_token_id": None}
-EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "num_dense_layers": 1}
-CLASSES = {
-    "lfm2": (Lfm2Config, Lfm2ForCausalLM, {"block_multiple_of": 4}),
-    "lfm2_moe": (Lfm2MoeConfig, Lfm2MoeForCausalLM, EXPERTS),
-}
-IDS = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(0))
-LEFT = torch.arange(11) >= torch.tensor([[4], [0]])
+MIXED = runpy.run_path(str(Path(__file__).with_name("mixed_layers.py")))
+IDS, LEFT, written, read_there, change, near = (
+    MIXED[name] for name in ("IDS", "LEFT", "written", "read_there", "change", "near")
+)
+NAMES = ["lfm2", "lfm2_moe"]
 ATTENTION = "softmax:variant.qk_norm=true,variant.norm_eps=1e-06"
+TYPES = {"layer_types": ["conv", "full_attention", "conv"]}
 FACTOR = "block_ffn_dim_multiplier"
 CONVOLUTION = "gated_short_convolution:taps=4"
-
-
-def written(folder, family, **settings):
-    """A model of transformers with numbers that show, in a folder."""
-    config, kind, more = CLASSES[family]
-    torch.manual_seed(0)
-    model = kind(config(**(SIZES | more | settings))).eval()
-    model.set_experts_implementation("eager")
-    for parameter in model.parameters():
-        parameter.data.add_(0.2 * torch.randn_like(parameter))
-    for name, buffer in model.named_buffers():
-        if name.endswith("expert_bias"):
-            buffer.data.normal_(std=0.5)
-    model.save_pretrained(folder)
-    return model
-
-
-def change(folder, *without, **settings):
-    path = folder / "config.json"
-    said = {name: value for name, value in json.loads(path.read_text()).items() if name not in without}
-    path.write_text(json.dumps(said | settings))
-
-
-def near(out, expected):
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
 def convolved(model):
@@ -75,13 +43,13 @@ def convolved(model):
 def test_the_mixer_of_each_layer_is_that_of_its_type(tmp_path, family, settings, expected):
     there = written(tmp_path, family, **settings)
     # as it was given, without the types that transformers writes out
-    change(tmp_path, "layer_types", "full_attn_idxs", **({"layer_types": TYPES} | settings))
+    change(tmp_path, "layer_types", "full_attn_idxs", **(TYPES | settings))
     here = load(tmp_path)
     assert convolved(here) == expected
     near(here(IDS), there(IDS).logits)
 
 
-@pytest.mark.parametrize("family", CLASSES)
+@pytest.mark.parametrize("family", NAMES)
 @torch.no_grad()
 def test_a_model_without_attention_is_read_without_sizes_of_attention(tmp_path, family):
     there = written(tmp_path, family, layer_types=["conv"] * 3, num_attention_heads=5, num_key_value_heads=5)
@@ -162,8 +130,7 @@ def test_layers_behind_the_first_have_experts(tmp_path, settings, experts):
     assert here.shape.experts == experts
     near(here(IDS), there(IDS).logits)
     save(here, tmp_path / "again", "lfm2_moe")
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "again").eval()
-    again.set_experts_implementation("eager")
+    again = read_there(tmp_path / "again")
     near(again(IDS).logits, there(IDS).logits)
 
 
@@ -177,17 +144,7 @@ def test_one_tensor_of_all_experts_is_read_as_one_for_each(tmp_path):
     near(load(tmp_path)(IDS), there(IDS).logits)
 
 
-@pytest.mark.parametrize("family", CLASSES)
-@pytest.mark.parametrize("real", [LEFT, LEFT.flip(1)])
-@torch.no_grad()
-def test_padding_on_either_side_is_that_of_transformers(tmp_path, family, real):
-    there = written(tmp_path, family)
-    places = (real.long().cumsum(1) - 1).clamp(min=0)
-    expected = there(IDS, attention_mask=real.long(), position_ids=places).logits
-    near(load(tmp_path)(IDS, Geometry.padded(real))[real], expected[real])
-
-
-@pytest.mark.parametrize("family", CLASSES)
+@pytest.mark.parametrize("family", NAMES)
 @torch.no_grad()
 def test_padded_texts_with_biases_are_as_alone_in_transformers(tmp_path, family):
     # of padded ones, transformers carries the bias of padding into the first tokens
@@ -195,45 +152,6 @@ def test_padded_texts_with_biases_are_as_alone_in_transformers(tmp_path, family)
     out = load(tmp_path)(IDS, Geometry.padded(LEFT))
     near(out[0, 4:], there(IDS[:1, 4:]).logits[0])
     near(out[1], there(IDS[1:]).logits[0])
-
-
-@pytest.mark.parametrize("family", CLASSES)
-@torch.no_grad()
-def test_padded_rows_go_on_from_a_cache_as_in_transformers(tmp_path, family):
-    there = written(tmp_path, family)
-    here, cache, kept = load(tmp_path), Cache(), None
-    mask, places = LEFT.long(), (LEFT.long().cumsum(1) - 1).clamp(min=0)
-    for start, stop in ((0, 6), (6, 7), (7, 8), (8, 11)):
-        told = {"attention_mask": mask[:, :stop], "position_ids": places[:, start:stop]}
-        came, kept = with_cache(there, kept, input_ids=IDS[:, start:stop], **told)
-        where = Geometry.padded(LEFT[:, :6]) if start == 0 else None
-        out = here(IDS[:, start:stop], where, cache)
-        near(out[LEFT[:, start:stop]], came.logits[LEFT[:, start:stop]])
-
-
-@pytest.mark.parametrize("family", CLASSES)
-@torch.no_grad()
-def test_packed_texts_are_as_alone_in_transformers(tmp_path, family):
-    there = written(tmp_path, family, conv_bias=True)
-    out = load(tmp_path)(IDS[:1], Geometry.packed([4, 7]))
-    alone = [there(part).logits for part in IDS[:1].split([4, 7], 1)]
-    near(out, torch.cat(alone, 1))
-
-
-@pytest.mark.parametrize("family", CLASSES)
-@torch.no_grad()
-def test_greedy_writing_is_that_of_transformers(tmp_path, family):
-    there = written(tmp_path, family, conv_bias=True)
-    told = {"attention_mask": torch.ones(1, 9).long(), "do_sample": False, "pad_token_id": 0}
-    expected = there.generate(IDS[:1, :9], max_new_tokens=12, **told)[:, 9:]
-    assert torch.equal(torch.cat(list(generate(load(tmp_path), IDS[:1, :9], 12, temperature=0)), 1), expected)
-
-
-@pytest.mark.parametrize("family", CLASSES)
-def test_verify_agrees_in_outputs_gradients_and_decoding(tmp_path, family):
-    written(tmp_path, family)
-    found = verify(tmp_path, checks=["outputs", "gradients", "decoding"])
-    assert found.agrees, found.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -282,7 +200,7 @@ SIGMOIDS = {"scores": "sigmoid", "sum_eps": 1e-6}
 @pytest.mark.parametrize(
     ("family", "options"),
     [
-        *((family, {}) for family in CLASSES),
+        *((family, {}) for family in NAMES),
         ("lfm2", {"head_width": 6}),
         ("lfm2", {"mixer": "gated_short_convolution:bias=true", "scheme": "none", "heads": 1, "kv_heads": 1}),
         ("lfm2", {"mixer": ATTENTION, "scheme": "rope:theta=100.0", "tie_embeddings": False}),
@@ -294,8 +212,7 @@ SIGMOIDS = {"scores": "sigmoid", "sum_eps": 1e-6}
 def test_a_model_of_your_own_is_saved_and_read_there(tmp_path, family, options):
     model = made(**options)
     save(model, tmp_path, family)
-    there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
-    there.set_experts_implementation("eager")
+    there = read_there(tmp_path)
     near(model(IDS), there(IDS, use_cache=False).logits)
     assert torch.equal(load(tmp_path)(IDS), model(IDS))
 

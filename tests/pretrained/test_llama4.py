@@ -1,59 +1,33 @@
 """Llama 4: chunks, layers without RoPE, experts on weighted inputs, and its language model inside of the whole."""
 
-import json
+import runpy
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ordinate import Cache, Decoder, Geometry, Shape, generate
+from ordinate import Decoder, Geometry, Shape
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.pretrained import hf, verify
 from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import load, save
 
 transformers = pytest.importorskip("transformers")
-SIZES = {"vocab_size": 29, "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 6}
-SIZES |= {"num_key_value_heads": 2, "intermediate_size": 12, "intermediate_size_mlp": 10, "num_local_experts": 5}
-SIZES |= {"num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 2}
-SIZES |= {"attention_chunk_size": 4, "floor_scale": 3, "attn_scale": 0.5, "max_position_embeddings": 64}
-SIZES |= {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+MIXED = runpy.run_path(str(Path(__file__).with_name("mixed_layers.py")))
+FAMILIES, read_there, change, near = (MIXED[name] for name in ("FAMILIES", "read_there", "change", "near"))
+SIZES, IDS, LEFT = (getattr(FAMILIES["llama4_text"], name) for name in ("settings", "ids", "left"))
+written = partial(MIXED["written"], family="llama4_text")
+drawn = partial(MIXED["drawn"], spread=FAMILIES["llama4_text"].spread)
 IMAGE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 IMAGE |= {"image_size": 8, "patch_size": 4, "vision_output_dim": 16, "projector_input_dim": 16}
 IMAGE |= {"projector_output_dim": 16}
-IDS = torch.randint(29, (2, 14), generator=torch.Generator().manual_seed(0))
-LEFT = torch.arange(14) >= torch.tensor([[5], [0]])
 PLAIN = {"attn_temperature_tuning": False}
 FULL, CHUNKED = "full_attention", "chunked_attention"
 NORMS = "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_kind=nonparametric_rms"
 NORMS += ",variant.qk_norm_after=true"
 ROPE, GROWN = "rope:theta=500000.0,layout=interleaved", "log_length:form=llama4,trained_length=3,beta=0.5"
-
-
-def drawn(model):
-    """Numbers that show, the same for a model of the same sizes."""
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data.add_(0.3 * torch.randn_like(parameter))
-    return model.eval()
-
-
-def written(folder, **settings):
-    """A model of transformers in a folder."""
-    transformers.set_seed(0)
-    model = drawn(transformers.Llama4ForCausalLM(transformers.Llama4TextConfig(**(SIZES | settings))))
-    model.save_pretrained(folder)
-    return model
-
-
-def change(folder, *without, **settings):
-    path = folder / "config.json"
-    said = {name: value for name, value in json.loads(path.read_text()).items() if name not in without}
-    path.write_text(json.dumps(said | settings))
-
-
-def near(out, expected):
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
 def chunks(model):
@@ -85,7 +59,7 @@ def test_each_layer_has_the_chunks_and_the_positions_of_transformers(tmp_path, s
     assert here.shape.scheme_spec.entries == schemes
     near(here(IDS), there(IDS).logits)
     save(here, tmp_path / "again", "llama4_text")
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "again").eval()
+    again = read_there(tmp_path / "again")
     near(again(IDS).logits, there(IDS).logits)
     assert torch.equal(load(tmp_path / "again")(IDS), here(IDS))
 
@@ -129,15 +103,6 @@ def test_a_head_and_biases_are_read(tmp_path):
     near(here(IDS), there(IDS).logits)
 
 
-@pytest.mark.parametrize("real", [LEFT, LEFT.flip(1)])
-@torch.no_grad()
-def test_padding_on_either_side_is_that_of_transformers(tmp_path, real):
-    there = written(tmp_path, **PLAIN)
-    places = (real.long().cumsum(1) - 1).clamp(min=0)
-    expected = there(IDS, attention_mask=real.long(), position_ids=places).logits
-    near(load(tmp_path)(IDS, Geometry.padded(real))[real], expected[real])
-
-
 @torch.no_grad()
 def test_padded_texts_have_the_temperature_of_the_text_alone(tmp_path):
     there = written(tmp_path)
@@ -150,26 +115,6 @@ def test_padded_texts_have_the_temperature_of_the_text_alone(tmp_path):
     assert (padded[0, 5:] - out[0, 5:]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("padded", "pieces"),
-    [(False, (3, 1, 1, 1, 4, 1, 1, 2)), (False, (1,) * 14), (True, (9, 1, 1, 1, 1, 1)), (True, (6, 4, 1, 3))],
-)
-@torch.no_grad()
-def test_rows_go_on_from_a_cache_as_in_transformers(tmp_path, padded, pieces):
-    there = written(tmp_path, **(PLAIN if padded else {}))
-    real = LEFT if padded else torch.ones_like(LEFT)
-    here, cache, kept, start = load(tmp_path), Cache(), None, 0
-    mask, places = real.long(), (real.long().cumsum(1) - 1).clamp(min=0)
-    for size in pieces:
-        stop = start + size
-        told = {"attention_mask": mask[:, :stop], "position_ids": places[:, start:stop]}
-        came, kept = with_cache(there, kept, input_ids=IDS[:, start:stop], **told)
-        where = Geometry.padded(real[:, :size]) if padded and start == 0 else None
-        seen = real[:, start:stop]
-        near(here(IDS[:, start:stop], where, cache)[seen], came.logits[seen])
-        start = stop
-
-
 @torch.no_grad()
 def test_packed_texts_are_as_alone_and_their_chunks_those_of_transformers(tmp_path):
     there = written(tmp_path, **PLAIN)
@@ -177,14 +122,6 @@ def test_packed_texts_are_as_alone_and_their_chunks_those_of_transformers(tmp_pa
     near(out, torch.cat([there(part).logits for part in IDS[:1].split([5, 9], 1)], 1))
     places = torch.cat([torch.arange(5), torch.arange(9)])[None]
     near(out, there(IDS[:1], position_ids=places, use_cache=False).logits)
-
-
-@torch.no_grad()
-def test_greedy_writing_is_that_of_transformers(tmp_path):
-    there = written(tmp_path)
-    told = {"attention_mask": torch.ones(1, 6).long(), "do_sample": False, "pad_token_id": 0}
-    expected = there.generate(IDS[:1, :6], max_new_tokens=14, **told)[:, 6:]
-    assert torch.equal(torch.cat(list(generate(load(tmp_path), IDS[:1, :6], 14, temperature=0)), 1), expected)
 
 
 @pytest.mark.parametrize("chunk", [4, 64])
@@ -300,7 +237,7 @@ def made(**options):
 def test_a_model_of_your_own_is_saved_and_read_there(tmp_path, options):
     model = made(**options)
     save(model, tmp_path, "llama4_text")
-    there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    there = read_there(tmp_path)
     near(model(IDS), there(IDS).logits)
     assert torch.equal(load(tmp_path)(IDS), model(IDS))
 

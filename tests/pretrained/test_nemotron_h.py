@@ -1,49 +1,20 @@
 """Published models whose layers are one mixer or one feed-forward: what is particular to them."""
 
-import json
+import runpy
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
-from transformers import NemotronHConfig, NemotronHForCausalLM
 
-from ordinate import Cache, Decoder, Geometry, Shape, generate, load, save
+from ordinate import Decoder, Shape, load, save
 from ordinate.models.expert_options import ExpertOptions
-from ordinate.pretrained import verify
-from ordinate.pretrained.verification.theirs import with_cache
 
-SIZES = {"vocab_size": 29, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
-SIZES |= {"intermediate_size": 12, "mamba_num_heads": 4, "mamba_head_dim": 5, "ssm_state_size": 6, "n_groups": 2}
-SIZES |= {"n_routed_experts": 6, "moe_intermediate_size": 10, "moe_shared_expert_intermediate_size": 14}
-SIZES |= {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
-SIZES |= {"layers_block_type": ["linear_attention", "moe", "linear_attention", "full_attention", "mlp"]}
-IDS = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(0))
-LEFT = torch.arange(11) >= torch.tensor([[4], [0]])
-
-
-def written(folder, **settings):
-    """A model of transformers with numbers that show, in a folder."""
-    torch.manual_seed(0)
-    model = NemotronHForCausalLM(NemotronHConfig(**(SIZES | settings))).eval()
-    model.set_experts_implementation("eager")
-    for parameter in model.parameters():
-        parameter.data.add_(0.2 * torch.randn_like(parameter))
-    for name, buffer in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
-            buffer.copy_(torch.linspace(0, 0.5, len(buffer)).flip(0))
-    model.save_pretrained(folder)
-    return model
-
-
-def change(folder, *without, **settings):
-    path = folder / "config.json"
-    said = {name: value for name, value in json.loads(path.read_text()).items() if name not in without}
-    path.write_text(json.dumps(said | settings))
-
-
-def near(out, expected):
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+MIXED = runpy.run_path(str(Path(__file__).with_name("mixed_layers.py")))
+IDS, read_there, drawn, change, near = (MIXED[name] for name in ("IDS", "read_there", "drawn", "change", "near"))
+SIZES = MIXED["FAMILIES"]["nemotron_h"].settings
+written = partial(MIXED["written"], family="nemotron_h")
 
 
 def layers(model):
@@ -131,46 +102,6 @@ def test_the_head_is_not_tied(tmp_path):
     near(here(IDS), there(IDS).logits)
 
 
-@pytest.mark.parametrize("real", [LEFT, LEFT.flip(1)])
-@torch.no_grad()
-def test_padding_on_either_side_is_that_of_transformers(tmp_path, real):
-    there = written(tmp_path)
-    expected = there(IDS, attention_mask=real.long()).logits
-    near(load(tmp_path)(IDS, Geometry.padded(real))[real], expected[real])
-
-
-@torch.no_grad()
-def test_padded_rows_go_on_from_a_cache_as_in_transformers(tmp_path):
-    there = written(tmp_path)
-    here, cache, kept = load(tmp_path), Cache(), None
-    for start, stop in ((0, 6), (6, 7), (7, 8), (8, 11)):
-        told = {"attention_mask": LEFT.long()[:, :stop]}
-        came, kept = with_cache(there, kept, input_ids=IDS[:, start:stop], **told)
-        out = here(IDS[:, start:stop], Geometry.padded(LEFT[:, :6]) if start == 0 else None, cache)
-        near(out[LEFT[:, start:stop]], came.logits[LEFT[:, start:stop]])
-
-
-@torch.no_grad()
-def test_packed_texts_are_as_alone_in_transformers(tmp_path):
-    there = written(tmp_path)
-    out = load(tmp_path)(IDS[:1], Geometry.packed([4, 7]))
-    near(out, torch.cat([there(part).logits for part in IDS[:1].split([4, 7], 1)], 1))
-
-
-@torch.no_grad()
-def test_greedy_writing_is_that_of_transformers(tmp_path):
-    there = written(tmp_path)
-    told = {"attention_mask": torch.ones(1, 9).long(), "do_sample": False, "pad_token_id": 0}
-    expected = there.generate(IDS[:1, :9], max_new_tokens=12, **told)[:, 9:]
-    assert torch.equal(torch.cat(list(generate(load(tmp_path), IDS[:1, :9], 12, temperature=0)), 1), expected)
-
-
-def test_verify_agrees_in_outputs_gradients_and_decoding(tmp_path):
-    written(tmp_path)
-    found = verify(tmp_path, checks=["outputs", "gradients", "decoding"])
-    assert found.agrees, found.to_dict()
-
-
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
@@ -211,10 +142,7 @@ def made(**options):
     torch.manual_seed(0)
     told = {"heads": 2, "mixer": f"{MAMBA},softmax,{MAMBA}", "scheme": "none", "layers": 3, "norm_eps": 1e-5}
     told |= {"feedforward": "relu2", "tie_embeddings": False, "mixer_only_layers": (2,)}
-    model = Decoder(Shape(29, 16, **(told | options))).eval()
-    for parameter in model.parameters():
-        parameter.data.add_(0.1 * torch.randn_like(parameter))
-    return model
+    return drawn(Decoder(Shape(29, 16, **(told | options))), 0.1)
 
 
 NO_FEEDFORWARD = {"feedforward": "none", "mixer_only_layers": ()}
@@ -238,8 +166,7 @@ NO_FEEDFORWARD = {"feedforward": "none", "mixer_only_layers": ()}
 def test_a_model_of_your_own_is_saved_and_read_there(tmp_path, options):
     model = made(**options)
     save(model, tmp_path, "nemotron_h")
-    there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
-    there.set_experts_implementation("eager")
+    there = read_there(tmp_path)
     near(model(IDS), there(IDS, use_cache=False).logits)
     assert torch.equal(load(tmp_path)(IDS), model(IDS))
 

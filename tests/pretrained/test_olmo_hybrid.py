@@ -1,38 +1,22 @@
 """Published Olmo Hybrid models: what is particular to them."""
 
-import json
+import runpy
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import OlmoHybridConfig, OlmoHybridForCausalLM
+from transformers import OlmoHybridForCausalLM
 
-from ordinate import Cache, Decoder, Geometry, Shape, load, save
-from ordinate.pretrained import verify
-from ordinate.pretrained.verification.theirs import with_cache
+from ordinate import Decoder, Shape, load, save
 
-SIZES = {"vocab_size": 29, "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
-SIZES |= {"num_key_value_heads": 1, "intermediate_size": 12, "max_position_embeddings": 64}
-SIZES |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
-IDS = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(0))
-LEFT = torch.arange(11) >= torch.tensor([[4], [0]])
+MIXED = runpy.run_path(str(Path(__file__).with_name("mixed_layers.py")))
+IDS, change, near = (MIXED[name] for name in ("IDS", "change", "near"))
+written = partial(MIXED["written"], family="olmo_hybrid")
 WITHOUT = {"rope_parameters": {"rope_type": "default", "rope_theta": None}}
 DELTA = "gated_deltanet:heads=2,key_width=5,taps=3,variant.norm_eps=1e-05"
 SOFTMAX = "softmax:variant.qk_norm=true,variant.norm_eps=1e-06,variant.qk_norm_across=true"
-
-
-def written(folder, **settings):
-    """A model of transformers with numbers that show, in a folder."""
-    torch.manual_seed(0)
-    model = OlmoHybridForCausalLM(OlmoHybridConfig(**(SIZES | settings))).eval()
-    for parameter in model.parameters():
-        parameter.data.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(folder)
-    return model
-
-
-def near(out, expected):
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("settings", [WITHOUT, {}, {"linear_allow_neg_eigval": False}, {"num_hidden_layers": 3}])
@@ -45,24 +29,6 @@ def test_norms_mixers_and_positions_of_each_layer_are_those_of_its_type(tmp_path
     assert here.shape.scheme_spec.entries[-1].startswith("none" if settings is WITHOUT else "rope")
     assert here.blocks[0].mixer.sizes.negative_eigenvalues is settings.get("linear_allow_neg_eigval", True)
     near(here(IDS), there(IDS).logits)
-
-
-@torch.no_grad()
-def test_padded_rows_go_on_from_a_cache_as_in_transformers(tmp_path):
-    there = written(tmp_path)
-    here, cache, kept = load(tmp_path), Cache(), None
-    mask, places = LEFT.long(), (LEFT.long().cumsum(1) - 1).clamp(min=0)
-    for start, stop in ((0, 6), (6, 7), (7, 11)):
-        told = {"attention_mask": mask[:, :stop], "position_ids": places[:, start:stop]}
-        came, kept = with_cache(there, kept, input_ids=IDS[:, start:stop], **told)
-        out = here(IDS[:, start:stop], Geometry.padded(LEFT[:, :6]) if start == 0 else None, cache)
-        near(out[LEFT[:, start:stop]], came.logits[LEFT[:, start:stop]])
-
-
-def test_verify_agrees_in_outputs_gradients_packing_and_decoding(tmp_path):
-    written(tmp_path)
-    found = verify(tmp_path, checks=["outputs", "gradients", "packing", "decoding"])
-    assert found.agrees, found.to_dict()
 
 
 def published(tensors):
@@ -91,13 +57,13 @@ def internal(tensors):
     return tensors
 
 
-@pytest.mark.parametrize("change", [published, internal])
+@pytest.mark.parametrize("renamed", [published, internal])
 @torch.no_grad()
-def test_files_of_the_authors_and_names_of_the_model_are_read(tmp_path, change):
+def test_files_of_the_authors_and_names_of_the_model_are_read(tmp_path, renamed):
     there, path = written(tmp_path), tmp_path / "model.safetensors"
     tensors = load_file(path)
     assert tensors["model.layers.0.linear_attn.q_conv1d.weight"].shape == (16, 1, 4)
-    save_file(change(tensors), path, metadata={"format": "pt"})
+    save_file(renamed(tensors), path, metadata={"format": "pt"})
     near(load(tmp_path)(IDS), there(IDS).logits)
     near(OlmoHybridForCausalLM.from_pretrained(tmp_path).eval()(IDS).logits, there(IDS).logits)
 
@@ -129,8 +95,7 @@ def test_filters_of_other_channels_are_refused_by_name(tmp_path):
 )
 def test_settings_that_are_not_implemented_are_refused_by_name(tmp_path, settings, match):
     written(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    change(tmp_path, **settings)
     with pytest.raises(ValueError, match=match):
         load(tmp_path)
 
