@@ -52,8 +52,8 @@ def test_a_model_of_linear_attention_only_is_read_without_sizes_of_attention(tmp
     there = written(tmp_path, "qwen3_next", layer_types=types, num_attention_heads=5, num_key_value_heads=5)
     here = load(tmp_path)
     assert here.shape.heads == 1
-    # the cache of transformers needs a layer with attention. On some processors its own rounding errors are 2e-4 here
-    near(here(IDS), there(IDS, use_cache=False).logits, atol=1e-3)
+    # the cache of transformers needs a layer with attention; in float32 its rounding errors reach 2e-4
+    near(load(tmp_path).double()(IDS), there.double()(IDS, use_cache=False).logits)
     save(here, tmp_path / "again", "qwen3_next")
     assert load(tmp_path / "again").shape == here.shape
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
@@ -42,6 +43,16 @@ class ShortConvolution(nn.Module):
         """Return the filtered channels, and the last inputs, which the next call needs."""
         y, recent = short_convolution(x, self.weight, self.bias, recent)
         return self.activation(y), recent
+
+    def of_tokens(self, x: Tokens, real: Bool[Tensor, "b n"] | None, recent: Recent | None) -> tuple[Tokens, Recent]:
+        """Return the same with padding left out: 0 where `real` is False, and not read by later tokens.
+
+        A bias, of what is filtered or of the filter, would make padding non-zero, which would enter a state.
+        """
+        if real is None:
+            return self(x, recent)
+        y, recent = self(x.masked_fill(~real[..., None], 0), recent)
+        return y.masked_fill(~real[..., None], 0), recent
 
 
 def check_activation(activation: Activation) -> None:

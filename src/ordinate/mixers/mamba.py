@@ -125,13 +125,7 @@ class Mamba(SequenceMixer[MambaState]):
         self, u: Tokens, real: Bool[Tensor, "b n"] | None, state: MambaState | None
     ) -> tuple[Tokens, MambaState]:
         mixed, gate = self.project(u).chunk(2, -1)
-        if real is not None and self.variant.bias:
-            # the convolution would carry the bias of padding into the first tokens
-            mixed = mixed.masked_fill(~real[..., None], 0)
-        mixed, recent = self.convolution(mixed, None if state is None else state.recent)
-        if real is not None:
-            # the bias of the convolution makes padding non-zero, which would enter the state
-            mixed = mixed.masked_fill(~real[..., None], 0)
+        mixed, recent = self.convolution.of_tokens(mixed, real, None if state is None else state.recent)
         step, b, c = self._selected(mixed)
         x, rate = at_least_float32(mixed), decay_rate(at_least_float32(self.log_rate)).mT.contiguous()
         start = x.new_zeros(len(x), *rate.shape) if state is None else state.states

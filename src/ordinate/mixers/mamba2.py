@@ -137,13 +137,7 @@ class Mamba2(SequenceMixer[Mamba2State]):
         self, u: Tokens, real: Bool[Tensor, "b n"] | None, state: Mamba2State | None
     ) -> tuple[Tokens, Mamba2State]:
         gate, mixed, steps = self.project(u).split([self.widths[0], sum(self.widths), self.heads], -1)
-        if real is not None and self.variant.bias:
-            # the convolution would carry the bias of padding into the first tokens
-            mixed = mixed.masked_fill(~real[..., None], 0)
-        mixed, recent = self.convolution(mixed, None if state is None else state.recent)
-        if real is not None:
-            # the bias of the convolution makes padding non-zero, which would enter the state
-            mixed = mixed.masked_fill(~real[..., None], 0)
+        mixed, recent = self.convolution.of_tokens(mixed, real, None if state is None else state.recent)
         x, b, c = at_least_float32(mixed).split(self.widths, -1)
         x = rearrange(x, "b n (h d) -> b h n d", h=self.heads)
         b, c = (rearrange(part, "b n (g d) -> b g n d", g=self.groups) for part in (b, c))

@@ -25,6 +25,18 @@ ATTENTION_SIZES = frozenset({"num_attention_heads", "num_key_value_heads", "head
 """The keys of the sizes of softmax attention."""
 
 
+class WithoutPositions(LlamaLike):
+    """Decoders whose attention has no positions: its recurrent layers know the order of the tokens."""
+
+    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
+        return NONE
+
+    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
+        must, came = f"a {self.model_type} has scheme none", f"got {shape.scheme_spec}"
+        need(shape.scheme_spec == NONE, must, came, "use save_pretrained instead")
+        return {}
+
+
 class HybridLike(LlamaLike, Generic[Sizes]):
     """Decoders with a recurrent mixer, the same in all layers that have one, and softmax attention in the others.
 

@@ -9,13 +9,12 @@ from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import LAYER_PLACEHOLDER, TensorRule, activation_kind
-from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR, HybridLike
+from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR, HybridLike, WithoutPositions
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.mamba2_like import AUTO
 from ordinate.pretrained.mamba_like import MambaKeys, MambaSizes, mamba_rules
 from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
 from ordinate.pretrained.published_names import renamed_rules
-from ordinate.pretrained.rope_parameters import NONE
 from ordinate.pretrained.sliding_windows import FULL
 
 KEYS = MambaKeys(
@@ -33,7 +32,7 @@ PUBLISHED_COUNT = "num_experts"
 """The name of the number of experts in published files."""
 
 
-class Jamba(HybridLike[MambaSizes], MoeLike):
+class Jamba(WithoutPositions, HybridLike[MambaSizes], MoeLike):
     """Jamba: Mamba in most layers, attention without positions in one of several, experts in every other layer.
 
     The numbers of step sizes, B and C of each Mamba have RMS norms.
@@ -86,14 +85,6 @@ class Jamba(HybridLike[MambaSizes], MoeLike):
         must = f"a {self.model_type} has attention in some layer, or transformers does not run it with a cache"
         need(FULL in types, must, "got none", "use save_pretrained instead")
         return self._written([kind == FULL for kind in types], ATTENDING, "attention")
-
-    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
-        return NONE
-
-    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
-        must, came = f"a {self.model_type} has scheme none", f"got {shape.scheme_spec}"
-        need(shape.scheme_spec == NONE, must, came, "use save_pretrained instead")
-        return {}
 
     def recurrent_spec(self, config: Mapping[str, Any]) -> str:
         activation = GATED[cast(Any, activation_kind(config, self.activation_key, self.gates))]

@@ -13,13 +13,12 @@ from ordinate.pretrained.checkpoint_files import CheckpointConfig
 from ordinate.pretrained.config_types import check_types
 from ordinate.pretrained.deepseek_moe_like import CHOSEN_GROUPS, FIRST, GROUPS, INNER, SCALE, SHARED
 from ordinate.pretrained.grouped_rows import Reshaped, StackedRows
-from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR, TYPES, HybridLike
+from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR, TYPES, HybridLike, WithoutPositions
 from ordinate.pretrained.latent_like import CONTENT, QUERY_RANK, RANK, ROTATED, VALUE
 from ordinate.pretrained.latent_moe_like import LatentMoeLike
 from ordinate.pretrained.mlp_layer_types import KINDS, layer_kinds, layers_without_experts
 from ordinate.pretrained.moe_like import CHOSEN, COUNT
 from ordinate.pretrained.published_names import renamed_rules
-from ordinate.pretrained.rope_parameters import NONE
 from ordinate.pretrained.short_filters import WHOLE, filter_activation, filter_rule, whole_filters
 from ordinate.pretrained.sliding_windows import FULL
 
@@ -42,7 +41,7 @@ FORGET = ("A_log", "dt_bias", "f_a_proj", "f_b_proj")
 LATENT_SIZES = frozenset({RANK, QUERY_RANK, CONTENT, ROTATED, VALUE})
 
 
-class KimiLinear(HybridLike[DeltaRuleSizes], LatentMoeLike):
+class KimiLinear(WithoutPositions, HybridLike[DeltaRuleSizes], LatentMoeLike):
     """Kimi Linear: Kimi Delta Attention in most layers, latent attention in the others, experts as in DeepSeek-V3.
 
     No layer encodes positions. The head is never tied to the token table.
@@ -125,14 +124,6 @@ class KimiLinear(HybridLike[DeltaRuleSizes], LatentMoeLike):
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         return super().shape(CheckpointConfig({**config, "tie_word_embeddings": False}))
-
-    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
-        return NONE
-
-    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
-        must, came = f"a {self.model_type} has scheme none", f"got {shape.scheme_spec}"
-        need(shape.scheme_spec == NONE, must, came, "use save_pretrained instead")
-        return {}
 
     def score_scale(self, config: Mapping[str, Any]) -> float | None:
         return None

@@ -14,11 +14,10 @@ from ordinate.pretrained._family import HF_ACTIVATIONS, TensorRule, activation_k
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
 from ordinate.pretrained.config_types import check_types
 from ordinate.pretrained.deepseek_moe_like import CHOSEN_GROUPS, GROUPS, INNER, PUBLISHED_COUNT, DeepseekMoeLike
-from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, EARLIER, LINEAR
+from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, EARLIER, LINEAR, WithoutPositions
 from ordinate.pretrained.mamba2_like import Limits, Mamba2Keys
 from ordinate.pretrained.mamba_hybrid_like import MambaHybridLike
 from ordinate.pretrained.moe_like import CHOSEN, COUNT
-from ordinate.pretrained.rope_parameters import NONE
 from ordinate.pretrained.sliding_windows import FULL
 
 TYPES, PATTERN = "layers_block_type", "hybrid_override_pattern"
@@ -52,7 +51,7 @@ SHARED, LATENT = "moe_shared_expert_intermediate_size", "moe_latent_size"
 FEEDFORWARD_BIAS = "mlp_bias"
 
 
-class NemotronH(MambaHybridLike, DeepseekMoeLike):
+class NemotronH(WithoutPositions, MambaHybridLike, DeepseekMoeLike):
     """Nemotron-H and Nemotron 3: layers of one mixer, or of one feed-forward, without positions.
 
     A layer with Mamba-2 or attention and the feed-forward behind it, if there is one, are a layer here. The head is
@@ -140,14 +139,6 @@ class NemotronH(MambaHybridLike, DeepseekMoeLike):
         return list(self.usual_types(config))
 
     def type_config(self, types: Sequence[str]) -> dict[str, Any]:
-        return {}
-
-    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
-        return NONE
-
-    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
-        must, came = f"a {self.model_type} has scheme none", f"got {shape.scheme_spec}"
-        need(shape.scheme_spec == NONE, must, came, "use save_pretrained instead")
         return {}
 
     def convolution_activation(self, config: Mapping[str, Any]) -> Activation:
