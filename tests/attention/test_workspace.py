@@ -14,7 +14,7 @@ from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._workspace import workspace_along
 from ordinate.attention.backends import relative_vectors
 from ordinate.ops.native import build
-from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Rope, Shaw, TransformerXl
+from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Rope, Shaw, Toeplitz, TransformerXl
 from ordinate.schemes.spectra.dynamic import Dynamic
 from ordinate.schemes.spectra.longrope import LongRope
 
@@ -85,10 +85,18 @@ CASES = {
     "a learned bias by content": ("sdpa", content, causal, True, {}),
     "vectors": ("relative_vectors", shaw, causal, True, {}),
     "vectors of each head": ("relative_vectors", lambda: TransformerXl(**SHAW, width=256), causal, False, {}),
+    "a bias whose rows have gaps in memory": (
+        "sdpa",
+        lambda: Toeplitz(heads=HEADS, max_length=2048),
+        Geometry.full,
+        False,
+        {},
+    ),
     "reference": ("reference", NoPosition, causal, False, {}),
     "reference with a bias": ("reference", t5, packed, True, {}),
     "reference, varied": ("reference", alibi, causal, False, VARIED),
     "rates of each query": ("reference", grown, causal, True, {}),
+    "rates of each query, documents": ("reference", grown, packed, False, {}),
     "rates of two lengths": ("reference", long, causal, False, {}),
     "learned, rates of two lengths": ("reference", long, causal, True, {}),
     "rows with rates of two lengths": ("row_blocks", long, causal, True, {}),
@@ -158,9 +166,27 @@ def test_the_workspace_that_is_explained_is_what_is_held(case, which, dtype):
     need_close(*said_and_held(case, size, dtype, batch=1 + which))
 
 
-@pytest.mark.parametrize("case", ["a frozen bias", "reference", "a table and dropout"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "a frozen bias",
+        "a bias whose rows have gaps in memory",
+        "reference",
+        "rates of each query, documents",
+        "a table and dropout",
+    ],
+)
 def test_the_workspace_of_a_short_call_is_what_is_held(case):
     need_close(*said_and_held(case, 600))
+
+
+@pytest.mark.parametrize("tokens", [300, 1200])
+def test_the_workspace_of_a_bias_that_is_made_in_cpp_for_many_pairs_is_what_is_held(tokens, monkeypatch):
+    monkeypatch.delenv("ORDINATE_NATIVE")
+    if build.unavailable_reason("piecewise_linear"):
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setitem(CASES, "these", ("sdpa", lambda: Fire(heads=HEADS), Geometry.full, False, {}))
+    need_close(*said_and_held("these", tokens))
 
 
 def test_the_last_block_has_more_pairs_and_holds_less():

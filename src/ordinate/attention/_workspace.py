@@ -1,5 +1,6 @@
 """Memory that a computation holds beyond inputs and output, counted on small parts of it and extended."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,17 +16,21 @@ from ordinate.core.records import changed
 from ordinate.ops.matmul import multiplies_tiles
 from ordinate.schemes._held import rows_of
 
-# rows of the two parts that are computed
-SMALL, LARGE = 8, 16
+# query-key pairs of all heads up to which the whole is computed
+WHOLE_PAIRS = 2**22
+# of larger calls two parts are computed: at least these rows in the first, twice as many in the second, and so many
+# pairs of a query and a key in all heads that a scheme makes its bias as it makes the whole one
+SMALL, PART_PAIRS = 8, 2**16
 FUSED_ON_CPU = "aten::_scaled_dot_product_flash_attention_for_cpu"
 
 
-def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], rows: int | None = None) -> int:
+def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor]) -> int:
     """Return what `run` holds at most beyond the call's inputs and its result [bytes].
 
-    `run` is called for 8 and 16 queries only, and each of its allocations is extended along the line
+    Up to 4 million query-key pairs `run` is called for all queries. For more it is called for n and 2 n queries only
+    (n is 8, or more where there are few keys), and each of its allocations is extended along the line
 
-        bytes(rows) = bytes(8) + (bytes(16) - bytes(8)) (rows - 8) / 8
+        bytes(rows) = bytes(n) + (bytes(2 n) - bytes(n)) (rows - n) / n
 
     which is exact where all tensors are proportional to the queries or independent of them. So it counts whatever a
     scheme needs to make its bias, copies in a wider dtype, and what autograd keeps. First and last queries are both
@@ -34,7 +39,6 @@ def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], r
     Args:
         call: the call; its first and its last queries are computed.
         run: computes attention.
-        rows: number of queries to extend to; None: all of the call.
     """
 
     def of(first: int, count: int) -> Callable[[], Tensor]:
@@ -43,10 +47,12 @@ def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], r
         part = changed(call, q=call.q[:, :, block].clone(), at=rows_of(call.at, block))
         return lambda: run(part)
 
-    given = call.where.shape[0]
-    rows = given if rows is None else rows
-    starts = {0, max(0, given - LARGE)}
-    return max(workspace_along(partial(of, first), rows, (SMALL, LARGE), rows, call) for first in starts)
+    rows, keys = call.where.shape
+    small = max(SMALL, -(-PART_PAIRS // max(1, keys * call.q.shape[1])))
+    if call.num_pairs <= WHOLE_PAIRS:
+        small = rows
+    starts = {0, max(0, rows - 2 * small)}
+    return max(workspace_along(partial(of, first), rows, (small, 2 * small), rows, call) for first in starts)
 
 
 def run_workspace(run: Callable[[], Tensor], queries: int) -> int:
@@ -127,6 +133,11 @@ def fused_kernel_bytes(queries: int, q: Sequence[int], k: Sequence[int], dtype: 
     return copied + threads * (tile + (dtype.itemsize * rows * columns if dtype.itemsize == 2 else 0))
 
 
+def _copied_bytes(mask: Tensor | None) -> int:
+    """Return the size of the copy that PyTorch's fused kernel on a CPU makes of a mask whose rows have gaps [bytes]."""
+    return 0 if mask is None or mask.stride(-1) == 1 else mask.numel() * mask.element_size()
+
+
 def _timeline(run: Callable[[], Tensor], queries: int) -> list[int]:
     """Return what is held after each operation, beyond the result [bytes]."""
     with _Counter(queries) as counter:
@@ -166,6 +177,7 @@ class _Counter(TorchDispatchMode):
         if func._schema.name == FUSED_ON_CPU:
             q, k = args[:2]
             inside = fused_kernel_bytes(self.queries, q.shape, k.shape, q.dtype)
+            inside += _copied_bytes(kwargs.get("attn_mask"))
         self.held.append(self.alive + inside)
         return out
 
