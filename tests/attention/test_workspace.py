@@ -118,6 +118,8 @@ CASES = {
     "a learned step": ("decode", t5, newest, True, {}),
     "a step, varied": ("decode", alibi, newest, False, VARIED),
     "a table": ("offset_bias", t5, causal, True, {}),
+    "a frozen table": ("offset_bias", t5, causal, False, {}),
+    "a frozen table in a window": ("offset_bias", t5, window, False, {}),
     "a table, all keys": ("offset_bias", t5, Geometry.full, False, {}),
     "a table and dropout": ("offset_bias", t5, causal, False, DROPOUT),
     "a table and documents": ("offset_bias", t5, packed, False, {}),
@@ -174,6 +176,8 @@ def test_the_workspace_that_is_explained_is_what_is_held(case, which, dtype):
         "reference",
         "rates of each query, documents",
         "a table and dropout",
+        "a frozen table",
+        "a frozen table in a window",
     ],
 )
 def test_the_workspace_of_a_short_call_is_what_is_held(case):

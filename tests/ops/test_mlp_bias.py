@@ -26,8 +26,10 @@ def results(made, x, inner, outer):
 
 @pytest.mark.parametrize("bends", [(0.1, 0.9), (-2.0, 3.0), (2.0, 3.0), (-1.0, 0.0)])
 @pytest.mark.parametrize("biases", [True, False])
-def test_it_is_the_network_and_so_are_its_gradients(biases, bends, monkeypatch):
+@pytest.mark.parametrize("numbers", [1, 10, 1000])
+def test_it_is_the_network_and_so_are_its_gradients(numbers, biases, bends, monkeypatch):
     monkeypatch.setattr(mlp_bias, "TILE_COLUMNS", 4)
+    monkeypatch.setattr(mlp_bias, "BENT_NUMBERS", numbers)
     x, inner, outer = drawn(biases, bends)
     made = mlp_bias.scalar_relu_mlp(x, inner, outer, torch.float64)
     plain = mlp_bias.mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1)

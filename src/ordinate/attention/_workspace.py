@@ -17,7 +17,7 @@ from ordinate.ops.matmul import multiplies_tiles
 from ordinate.schemes._held import rows_of
 
 # query-key pairs of all heads up to which the whole is computed
-WHOLE_PAIRS = 2**22
+WHOLE_PAIRS = 2**24
 # of larger calls two parts are computed: at least these rows in the first, twice as many in the second, and so many
 # pairs of a query and a key in all heads that a scheme makes its bias as it makes the whole one
 SMALL, PART_PAIRS = 8, 2**16
@@ -27,7 +27,7 @@ FUSED_ON_CPU = "aten::_scaled_dot_product_flash_attention_for_cpu"
 def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor]) -> int:
     """Return what `run` holds at most beyond the call's inputs and its result [bytes].
 
-    Up to 4 million query-key pairs `run` is called for all queries. For more it is called for n and 2 n queries only
+    Up to 16 million query-key pairs `run` is called for all queries. For more it is called for n and 2 n queries only
     (n is 8, or more where there are few keys), and each of its allocations is extended along the line
 
         bytes(rows) = bytes(n) + (bytes(2 n) - bytes(n)) (rows - n) / n

@@ -19,6 +19,8 @@ from ordinate.ops.native.piecewise_linear import piecewise_linear
 
 # columns of a tile, on whose range `_Network.straight` decides which units are linear
 TILE_COLUMNS = 256
+# numbers of units with a kink in a tile that are computed at a time, so that they stay in the processor's cache
+BENT_NUMBERS = 2**17
 # with fewer results, compiling the C++ kernel is not worth the wait
 MIN_NATIVE = 2**16
 
@@ -62,7 +64,7 @@ def scalar_relu_mlp(
 
     A hidden unit whose kink -c/w lies outside of the range of a tile is linear or zero on it: these units are summed
     beforehand, and only the few others are evaluated point by point. The backward pass does the same. Memory beyond
-    inputs and outputs is one tile.
+    inputs and outputs is that of one tile's results.
 
     Args:
         x: the inputs, in float64.
@@ -160,7 +162,9 @@ class _Tile(NamedTuple):
         w, c, u, d = self.network
         slope, level = u[:, self.on] @ w[self.on], u[:, self.on] @ c[self.on] + d
         made = torch.addcmul(level[:, None], slope[:, None], x)
-        return made.addmm_(u[:, self.bent], self._bent(x)) if len(self.bent) else made
+        for part in self._parts(len(x)):
+            made[:, part].addmm_(u[:, self.bent], self._bent(x[part]))
+        return made
 
     def learn(self, x: Float[Tensor, " n"], upstream: Float[Tensor, "outputs n"], sums: _Network) -> Tensor:
         """Return the gradient of the points; add those of the parameters to `sums`."""
@@ -171,14 +175,19 @@ class _Tile(NamedTuple):
         sums.w[on] += moment @ u[:, on]
         sums.c[on] += total @ u[:, on]
         slope = (u[:, on] @ w[on]) @ upstream
-        if not len(bent):
-            return slope
-        hidden = self._bent(x)
-        sums.u[:, bent] += upstream @ hidden.mT
-        through = torch.ops.aten.threshold_backward(u[:, bent].mT @ upstream, hidden, 0.0)
-        sums.w[bent] += through @ x
-        sums.c[bent] += through.sum(1)
-        return slope + w[bent] @ through
+        for part in self._parts(len(x)):
+            hidden, given = self._bent(x[part]), upstream[:, part]
+            sums.u[:, bent] += given @ hidden.mT
+            through = torch.ops.aten.threshold_backward(u[:, bent].mT @ given, hidden, 0.0)
+            sums.w[bent] += through @ x[part]
+            sums.c[bent] += through.sum(1)
+            slope[part] += w[bent] @ through
+        return slope
+
+    def _parts(self, points: int) -> list[slice]:
+        bent = len(self.bent)
+        size = max(1, BENT_NUMBERS // max(1, bent))
+        return [slice(first, first + size) for first in range(0, points if bent else 0, size)]
 
     def _bent(self, x: Float[Tensor, " n"]) -> Float[Tensor, "bent n"]:
         w, c = (number[self.bent][:, None] for number in self.network[:2])

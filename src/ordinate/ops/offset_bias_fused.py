@@ -7,7 +7,7 @@ block are not read.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -77,9 +77,14 @@ class Part(NamedTuple):
         """Return a view of what belongs to the key heads."""
         return x[self.rows, self.key_heads]
 
-    def operands(self, *inputs: Tensor) -> list[Tensor]:
-        """Return keys and values for the products."""
-        return [contiguous_channels(self.of_keys(x).to(self.type)) for x in inputs]
+    def for_each_block(self, compute: "BlockFunction", k: Keys, v: Values) -> None:
+        """Call a function with each block, and with the keys and values of the part for the products.
+
+        A function, so that nothing of a part or a block is held while the next one is computed.
+        """
+        keys, values = (contiguous_channels(self.of_keys(x).to(self.type)) for x in (k, v))
+        for block in self.blocks:
+            compute(self, block, keys, values)
 
     def mask(self, table: OffsetTable, where: Geometry, block: QueryBlock) -> Float[Tensor, "1 heads rows keys"]:
         """Return the bias of a block, -inf where a pair is masked: a view, but for packed or padded texts."""
@@ -89,6 +94,10 @@ class Part(NamedTuple):
             return bias
         visible = where.block(block.rows, block.keys).visible
         return bias.masked_fill(~visible[min(self.rows.start, len(visible) - 1)].flip(0), float("-inf"))
+
+
+BlockFunction = Callable[[Part, QueryBlock, Keys, Values], None]
+"""What is computed for a block of a part, with the keys and values of the part."""
 
 
 def parts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Iterator[Part]:
@@ -110,9 +119,9 @@ def parts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float
 
 
 def largest_part(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Part:
-    """Return one block of a part: while it is computed, as much is held as during the whole."""
+    """Return the largest blocks of a part: while they are computed, as much is held as during the whole."""
     part = next(parts(q, k, table, where, scale))
-    return part._replace(blocks=largest_blocks(part.blocks)[:1])
+    return part._replace(blocks=largest_blocks(part.blocks))
 
 
 def forward(
@@ -130,15 +139,17 @@ def forward(
     """
     q, k, v, table = inputs
     out, lse = torch.empty_like(q), table.new_empty(q.shape[:3])
+
+    def compute(part: Part, block: QueryBlock, keys: Keys, values: Values) -> None:
+        own = part.reversed(q, block), keys[:, :, block.keys], values[:, :, block.keys]
+        made, made_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            *own, attn_mask=part.mask(table, where, block), scale=scale
+        )
+        part.store(out, block, made)
+        part.store(lse, block, made_lse)
+
     for part in only or parts(q, k, table, where, scale):
-        keys, values = part.operands(k, v)
-        for block in part.blocks:
-            own = part.reversed(q, block), keys[:, :, block.keys], values[:, :, block.keys]
-            made, made_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                *own, attn_mask=part.mask(table, where, block), scale=scale
-            )
-            part.store(out, block, made)
-            part.store(lse, block, made_lse)
+        part.for_each_block(compute, k, v)
     return out, lse
 
 
@@ -160,16 +171,18 @@ def backward(
     """
     q, k, v, table = inputs
     to_q, to_k, to_v = torch.empty_like(q), *(torch.zeros_like(x, dtype=table.dtype) for x in (k, v))
+
+    def compute(part: Part, block: QueryBlock, keys: Keys, values: Values) -> None:
+        up, asked, kept = (part.reversed(x, block) for x in (gradient, q, results[0]))
+        own = part.of_queries(results[1])[:, :, block.rows].flip(2)
+        read = keys[:, :, block.keys], values[:, :, block.keys]
+        made, of_keys, of_values = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            up, asked, *read, kept, own, 0.0, False, attn_mask=part.mask(table, where, block), scale=scale
+        )
+        part.store(to_q, block, made)
+        part.of_keys(to_k)[:, :, block.keys] += of_keys
+        part.of_keys(to_v)[:, :, block.keys] += of_values
+
     for part in parts(q, k, table, where, scale):
-        keys, values = part.operands(k, v)
-        for block in part.blocks:
-            up, asked, kept = (part.reversed(x, block) for x in (gradient, q, results[0]))
-            own = part.of_queries(results[1])[:, :, block.rows].flip(2)
-            read = keys[:, :, block.keys], values[:, :, block.keys]
-            made, of_keys, of_values = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                up, asked, *read, kept, own, 0.0, False, attn_mask=part.mask(table, where, block), scale=scale
-            )
-            part.store(to_q, block, made)
-            part.of_keys(to_k)[:, :, block.keys] += of_keys
-            part.of_keys(to_v)[:, :, block.keys] += of_values
+        part.for_each_block(compute, k, v)
     return to_q, to_k.to(k.dtype), to_v.to(v.dtype)

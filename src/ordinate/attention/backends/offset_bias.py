@@ -93,16 +93,18 @@ class OffsetBias(Backend):
         def part(table: OffsetTable) -> offset_bias_fused.Part:
             return offset_bias_fused.largest_part(call.q, call.k, table, *setting)
 
-        def one_block() -> Outputs:
-            table = self._table(changed(call, at=apart(call.at)))
+        def largest_blocks() -> Outputs:
+            # keeps the table without mask, as the scheme of the call does
+            own = changed(call, at=apart(call.at))
+            table = self._table(own)
             with torch.no_grad():
                 # looked for when the output is there
                 only = (part(table) for _ in range(1))
                 return offset_bias_fused.forward((call.q, call.k, call.v, table), *setting, only)[0]
 
         with torch.no_grad():
-            rows, _ = part(self._table(changed(call, at=apart(call.at)))).blocks[0].size
-        return run_workspace(one_block, rows)
+            blocks = part(self._table(changed(call, at=apart(call.at)))).blocks
+        return run_workspace(largest_blocks, max(block.size[0] for block in blocks))
 
     def _tiled_workspace(self, call: AttentionCall) -> int:
         found: list[offset_bias_attention.HeadCuts] = []
