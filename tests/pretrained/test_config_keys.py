@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
 
 from ordinate.models.feedforward import GATED
@@ -94,6 +95,28 @@ def test_is_causal_must_be_that_of_the_family(family):
         with pytest.raises(ValueError, match=f"is supported with is_causal={own} only; got {other}"):
             read.read_config(FIELDS[family][0] | {"is_causal": other}, ())
     assert read.read_config(FIELDS[family][0] | {"is_causal": own}, ()) == read.read_config(FIELDS[family][0], ())
+
+
+@pytest.mark.parametrize("family", [name for name in FIELDS if family_of(name).aliases])
+def test_a_key_and_its_alias_precede_each_other_as_in_transformers(family):
+    read, compared = family_of(family), 0
+    kind = transformers.CONFIG_MAPPING[read.model_type]
+    for alias, key in read.aliases.items():
+        usual = getattr(kind(), key, None)
+        # of lists and switches there are too few values
+        if type(usual) not in (int, type(None)):
+            continue
+        low, high = 2 * (usual or 1), 4 * (usual or 1)
+        given = {name: value for name, value in kind().to_dict().items() if name not in (alias, key)}
+        for config in ({alias: low, key: high}, {key: high, alias: low}):
+            try:
+                there = getattr(kind.from_dict(given | config), key)
+            except StrictDataclassError:
+                # such as layers without types
+                continue
+            assert there == (high if alias in read.yielding_aliases else low), (alias, key)
+            compared += 1
+    assert compared or family in ("internlm3", "bamba", "granitemoehybrid")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Memory that a computation holds beyond inputs and output, counted on small parts of it and extended."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -134,7 +133,7 @@ def fused_kernel_bytes(queries: int, q: Sequence[int], k: Sequence[int], dtype: 
 
 
 def _copied_bytes(mask: Tensor | None) -> int:
-    """Return the size of the copy that PyTorch's fused kernel on a CPU makes of a mask whose rows have gaps [bytes]."""
+    """Return the size of the copy that PyTorch's kernel for CPUs makes of a mask whose rows have gaps [bytes]."""
     return 0 if mask is None or mask.stride(-1) == 1 else mask.numel() * mask.element_size()
 
 

@@ -143,12 +143,12 @@ class Family(ABC):
     """A model family, identified by its `model_type`: converts config.json to a `Shape` and maps tensor names.
 
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
-    May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
-        names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`, `ignored` or `ignores`
-        (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors that stay in 32 bits),
-        `copies` (tensors that are tied to the token table), `computed` (tensors that follow from the shape),
-        `null_is_false`, `null_is_missing`, `optional_sizes` with `used_sizes` (sizes that not every model has),
-        `reference_attention` and `read_as` (another family for some settings).
+    May: `aliases` with `yielding_aliases` (other names of keys), `complete_config` (settings that follow from others
+        or from the tensor names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`,
+        `ignored` or `ignores` (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors
+        that stay in 32 bits), `copies` (tensors that are tied to the token table), `computed` (tensors that follow
+        from the shape), `null_is_false`, `null_is_missing`, `optional_sizes` with `used_sizes` (sizes that not every
+        model has), `reference_attention` and `read_as` (another family for some settings).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -165,7 +165,9 @@ class Family(ABC):
     defaults: ClassVar[Mapping[str, Any]]
     """Default values of keys that config.json may omit, as in transformers."""
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names of keys, as in transformers (`attribute_map`)."""
+    """Other names of keys, as in transformers (`attribute_map`). They precede the keys, as there."""
+    yielding_aliases: ClassVar[frozenset[str]] = frozenset()
+    """Those of them that count only where the key itself is missing."""
     ignored_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
     renamed: ClassVar[Mapping[str, str]] = {}
@@ -211,7 +213,11 @@ class Family(ABC):
         _need_whole_cache(self, given)
         own = {name: value for name, value in given.items() if name not in self.aliases}
         # an alias takes precedence, and settings that follow from others follow from those under their own names
-        told = {self.aliases[name]: value for name, value in given.items() if name in self.aliases}
+        told = {
+            self.aliases[name]: value
+            for name, value in given.items()
+            if name in self.aliases and not (name in self.yielding_aliases and self.aliases[name] in own)
+        }
         check_types({**own, **told}, self.defaults)
         lacking = [
             name for name, value in self.defaults.items() if type(value) is int and name not in {**own, **told}

@@ -18,7 +18,7 @@ INNER = "moe_intermediate_size"
 """The key of the hidden width of an expert."""
 FIRST, GROUPS, CHOSEN_GROUPS = "first_k_dense_replace", "n_group", "topk_group"
 """The keys of the number of first layers without experts, of groups, and of those of each token."""
-PREDICTORS = "num_nextn_predict_layers"
+PREDICTORS, PREDICTORS_ALIAS = "num_nextn_predict_layers", "num_mtp_layers"
 """The key of the number of layers behind those of the model, for tokens after the next one."""
 SCORE_NAMES: Mapping[Scores, str] = {"softmax": "a softmax", "sigmoid": "sigmoids"}
 

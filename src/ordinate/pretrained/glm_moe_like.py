@@ -9,6 +9,7 @@ from ordinate.pretrained.deepseek_moe_like import (
     FIRST,
     GROUPS,
     PREDICTORS,
+    PREDICTORS_ALIAS,
     PUBLISHED_COUNT,
     SHARED,
     DeepseekMoeLike,
@@ -39,7 +40,8 @@ class GlmMoeLike(DeepseekMoeLike):
         "norm_topk_prob": True,
     }
     """Default values that these families share."""
-    aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, "num_mtp_layers": PREDICTORS}
+    aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, PREDICTORS_ALIAS: PREDICTORS}
+    yielding_aliases = frozenset({PREDICTORS_ALIAS})
     optional_biases = ("attention_bias",)
     out_bias = False
     qk_norm_key = "use_qk_norm"

@@ -76,8 +76,3 @@ class QwenMoeLike(MoeLike):
     def shared_config(self, options: ExpertOptions) -> dict[str, Any]:
         """Return the config.json keys of that network."""
         return {}
-
-
-def one_count(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json without the published number of experts where it has the other one, which precedes."""
-    return {name: value for name, value in given.items() if name != PUBLISHED_COUNT or COUNT not in given}

@@ -10,6 +10,7 @@ from ordinate.pretrained.deepseek_moe_like import (
     GROUPS,
     INNER,
     PREDICTORS,
+    PREDICTORS_ALIAS,
     PUBLISHED_COUNT,
     SHARED,
     DeepseekMoeLike,
@@ -32,7 +33,8 @@ class DeepseekV3(LatentMoeLike):
     heads = ("classes", "token_classes")
     predictor = 61
     head_dim_counts = True
-    aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, "num_mtp_layers": PREDICTORS}
+    aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, PREDICTORS_ALIAS: PREDICTORS}
+    yielding_aliases = frozenset({PREDICTORS_ALIAS})
     null_is_false = frozenset({"norm_topk_prob"})
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,

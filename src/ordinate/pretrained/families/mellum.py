@@ -10,7 +10,7 @@ from ordinate.pretrained.layer_type_ropes import layer_type_ropes_config
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.mlp_layer_types import KINDS, layer_kinds, layers_without_experts
 from ordinate.pretrained.moe_like import CHOSEN, COUNT, MoeLike
-from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT, one_count
+from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT
 from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec
 from ordinate.pretrained.sliding_windows import FULL, SLIDING, layer_types, layer_windows
 
@@ -36,6 +36,7 @@ class Mellum(MoeLike):
         PUBLISHED_COUNT: COUNT,
         "num_mtp_layers": "num_nextn_predict_layers",
     }
+    yielding_aliases = frozenset(aliases)
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 98_304,
@@ -57,9 +58,6 @@ class Mellum(MoeLike):
     }
     optional_biases = ("attention_bias",)
     qk_norm = True
-
-    def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
-        return super().read_config(one_count(given), names)
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Add the RoPE and the types of layers of a config.json without them."""

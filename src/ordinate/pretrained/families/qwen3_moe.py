@@ -1,11 +1,11 @@
 """Qwen3 with experts."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
 from ordinate.pretrained.moe_like import CHOSEN, COUNT
-from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT, QwenMoeLike, one_count
+from ordinate.pretrained.qwen_moe_like import INNER, PUBLISHED_COUNT, QwenMoeLike
 from ordinate.pretrained.sliding_windows import one_window, one_window_config
 
 
@@ -20,6 +20,7 @@ class Qwen3Moe(QwenMoeLike):
     causal_lm_class = "Qwen3MoeForCausalLM"
     span_prefix = "transformer."
     aliases: ClassVar[Mapping[str, str]] = {PUBLISHED_COUNT: COUNT}
+    yielding_aliases = frozenset({PUBLISHED_COUNT})
     defaults: ClassVar[Mapping[str, Any]] = {
         **QwenMoeLike.usual_experts,
         "intermediate_size": 6144,
@@ -31,9 +32,6 @@ class Qwen3Moe(QwenMoeLike):
     }
     optional_biases = ("attention_bias",)
     qk_norm = True
-
-    def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
-        return super().read_config(one_count(given), names)
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return one_window(config) if config["use_sliding_window"] else (None,)

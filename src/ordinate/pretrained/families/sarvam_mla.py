@@ -10,6 +10,7 @@ from ordinate.pretrained.deepseek_moe_like import (
     GROUPS,
     INNER,
     PREDICTORS,
+    PREDICTORS_ALIAS,
     PUBLISHED_COUNT,
     SHARED,
     DeepseekMoeLike,
@@ -35,10 +36,11 @@ class SarvamMla(LatentMoeLike):
     predictor = 61
     aliases: ClassVar[Mapping[str, str]] = {
         **DeepseekMoeLike.aliases,
-        "num_mtp_layers": PREDICTORS,
+        PREDICTORS_ALIAS: PREDICTORS,
         "num_experts": PUBLISHED_COUNT,
         "num_shared_experts": SHARED,
     }
+    yielding_aliases = frozenset({PREDICTORS_ALIAS})
     expert_sizes = frozenset({*LatentMoeLike.expert_sizes, "num_experts", "num_shared_experts"})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
     null_is_false = frozenset({"norm_topk_prob"})
