@@ -5,6 +5,7 @@ from torch import nn
 from ordinate import Geometry
 from ordinate.data.batch import Batch
 from ordinate.models.vision import VisionShape, VisionTransformer
+from ordinate.testing import assert_as_close
 
 SMALL = {"vocabulary": 3, "width": 16, "layers": 2, "heads": 4, "image": (8, 12), "patch": (4, 4), "channels": 2}
 
@@ -17,6 +18,22 @@ def build(**choices):
 def images(height=8, width=12, count=2):
     generator = torch.Generator().manual_seed(1)
     return torch.randn(count, 2, height, width, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("height", [8, 12, 20])
+@pytest.mark.parametrize("scheme", ["axial", "rope"])
+def test_leading_tokens_are_at_the_centre_of_the_image_if_the_shape_says_so(scheme, height):
+    model = build(scheme=scheme, registers=2, lead_position="centre")
+    pos = model._where(height // 4, 3, torch.device("cpu")).q_pos[0].double()
+    middle = pos[3:].mean(0).expand(3, -1)
+    assert_as_close(pos[:3], middle, middle)
+    # of a training grid of 2 by 3 patches
+    assert pos[0].tolist() == pytest.approx([0.5, 1.0] if scheme == "axial" else [2.5])
+
+
+def test_the_position_of_leading_tokens_needs_some():
+    with pytest.raises(ValueError, match="lead_position is that of class token and registers; got 'centre' without"):
+        build(pool="mean", lead_position="centre")
 
 
 @pytest.mark.parametrize("pool", ["token", "mean", "both"])

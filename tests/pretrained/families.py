@@ -540,6 +540,7 @@ SEERS = {
     "dinov2, Model": DINO | {"use_swiglu_ffn": True},
     "dinov2_with_registers, ForImageClassification": DINO | {"num_register_tokens": 3},
     "dinov2_with_registers, Model": DINO,
+    "dinov3_vit, Model": VIT | {"num_register_tokens": 3, "layerscale_value": 0.5, "key_bias": True},
 }
 SEQUENCES = {"vocab_size": 29, "d_model": 32, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
 T5 = SEQUENCES | {

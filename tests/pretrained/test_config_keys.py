@@ -46,6 +46,7 @@ ENCODERS = (
     "vit",
     "dinov2",
     "dinov2_with_registers",
+    "dinov3_vit",
 )
 # families with windows in some layers
 LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "cohere2", "gemma2", "gemma3_text")

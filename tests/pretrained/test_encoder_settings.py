@@ -87,7 +87,12 @@ CASES = [
     ("vit", IMAGES, {"pooler_act": "relu", "pooler_output_size": 5}),
     *((family, IMAGES, {"head_dim": 6}) for family in ("vit", "dinov2", "dinov2_with_registers")),
     ("dinov2", BASE, {"num_attention_heads": 3}),
+    ("dinov3_vit", BASE, {"use_gated_mlp": True, "hidden_act": "silu", "proj_bias": False, "num_register_tokens": 2}),
+    ("dinov3_vit", BASE, {"key_bias": True, "mlp_bias": False, "image_size": [8, 16]}),
+    ("dinov3_vit", BASE, {"query_bias": False, "value_bias": False, "layerscale_value": 0.0}),
+    ("dinov3_vit", BASE, {"query_bias": False, "value_bias": False, "proj_bias": False, "rope_theta": 10.0}),
 ]
+SEERS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 MARKED = [
     pytest.param(*case, marks=() if place % 4 == 0 else pytest.mark.extended) for place, case in enumerate(CASES)
 ]
@@ -98,7 +103,7 @@ def test_a_setting_is_read_and_written_with_the_numbers_of_transformers(family, 
     folder = made(family, head, **settings)
     checks = (
         ["outputs", "gradients"]
-        if family in ("vit", "dinov2", "dinov2_with_registers")
+        if family in SEERS
         else [*("outputs", "gradients", "left padding", "right padding", "packing")]
     )
     found = verify(folder, checks=checks)

@@ -160,3 +160,27 @@ def test_an_invalid_checkpoint_is_refused(change, match, folders, tmp_path):
     save_file(kept, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=match):
         load(tmp_path)
+
+
+@torch.no_grad()
+def test_a_dinov3_without_biases_of_keys_is_saved_with_zeros(tmp_path):
+    other = theirs("dinov3_vit, Model", key_bias=False)
+    other.save_pretrained(tmp_path / "theirs")
+    model = load(tmp_path / "theirs")
+    width = model.shape.width
+    assert not model.blocks[0].mixer.project.bias[width : 2 * width].any()
+    save(model, tmp_path / "ours", "dinov3_vit")
+    written = load_file(tmp_path / "ours" / "model.safetensors")
+    assert not written["layer.0.attention.k_proj.bias"].any()
+    compare(model, type(other).from_pretrained(tmp_path / "ours").eval(), images(8, 20))
+
+
+def test_class_token_and_registers_of_a_dinov3_are_not_turned(folders):
+    model = load(folders("dinov3_vit, Model"))
+    for rows, columns in ((3, 3), (2, 5)):
+        at = model.schemes[0].at(model._where(rows, columns, torch.device("cpu")))
+        q = torch.randn(1, 4, 4 + rows * columns, model.shape.width // 4)
+        torch.testing.assert_close(at.encode(q, q).q[:, :, :4], q[:, :, :4], rtol=0, atol=1e-6)
+        # but patches are, all but one in the centre
+        same = (at.encode(q, q).q - q).abs().amax((0, 1, 3)) < 1e-6
+        assert same[4:].sum() == (rows % 2) * (columns % 2)

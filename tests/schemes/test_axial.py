@@ -20,17 +20,18 @@ FREQUENCIES = {
     "round_robin": lambda a, m, A, P: 10_000.0 ** (-2 * (m * A + a) / (2 * P * A)),
     "pixel": lambda a, m, A, P: math.pi * (1 + (5 - 1) * m / (P - 1)),
     "pixel_log": lambda a, m, A, P: math.pi * 2 ** ((math.log2(10) - 1) * m / (P - 1)),
+    "centres": lambda a, m, A, P: 2 * math.pi * 10_000.0 ** (-m / P),
 }
 
 
-def loop(x, positions, place, frequency, pairs, span=None):
+def loop(x, positions, place, frequency, pairs, normalised=lambda p, a: p):
     tokens, axes = len(positions), len(positions[0])
     rows = []
     for token in range(tokens):
         channels = list(x[..., token, :].unbind(-1))
         for a in range(axes):
             for m in range(pairs):
-                p = positions[token][a] if span is None else -1 + 2 * positions[token][a] / (span[a] - 1)
+                p = normalised(positions[token][a], a)
                 angle = p * frequency(a, m, axes, pairs)
                 first, second = place(a, m, axes, pairs)
                 u, v = x[..., token, first], x[..., token, second]
@@ -54,12 +55,17 @@ def grid(*sizes):
 @pytest.mark.parametrize("spacing", FREQUENCIES)
 @pytest.mark.parametrize("sizes", [(3, 4), (2, 3, 2)])
 def test_each_axis_turns_its_own_pairs_forward_and_backward(layout, order, spacing, sizes):
-    span = sizes if spacing.startswith("pixel") else None
+    normalised = {
+        "pixel": lambda p, a: -1 + 2 * p / (sizes[a] - 1),
+        "pixel_log": lambda p, a: -1 + 2 * p / (sizes[a] - 1),
+        "centres": lambda p, a: -1 + 2 * (p + 0.5) / sizes[a],
+    }
+    span, place = sizes if spacing in normalised else None, normalised.get(spacing, lambda p, a: p)
     scheme, pos = Axial(head_width=26, spacing=spacing, grid_size=span, layout=layout, order=order), grid(*sizes)
     pairs = 26 // (2 * len(sizes))
     q = drawn(1, 2, pos.shape[1], 26).requires_grad_()
     weights = drawn(1, 2, pos.shape[1], 26, seed=1)
-    exact = loop(q, pos[0].tolist(), PLACES[layout, order], FREQUENCIES[spacing], pairs, span)
+    exact = loop(q, pos[0].tolist(), PLACES[layout, order], FREQUENCIES[spacing], pairs, place)
     (expected,) = torch.autograd.grad((exact * weights).sum(), q)
     for hook in (scheme.encode_query, scheme.encode_key):
         out = hook(q, pos)
@@ -119,7 +125,11 @@ def test_the_width_of_an_axis_must_be_even_and_fit(axis_width):
         ({"grid_size": 4}, "grid_size belongs to another spacing; got 4 with spacing='lang', where it has no effect"),
         ({"max_frequency": 4.0}, "max_frequency belongs to another spacing"),
         ({"spacing": "pixel", "theta": 10.0, "grid_size": 4}, "theta belongs to another spacing"),
-        ({"spacing": "pixel"}, "the pixel forms need the length of a side; got no grid_size; give grid_size"),
+        ({"spacing": "pixel"}, "spacing='pixel' needs the length of a side; got no grid_size; give grid_size"),
+        ({"spacing": "centres"}, "spacing='centres' needs the length of a side; got no grid_size"),
+        ({"spacing": "centres", "grid_size": 4, "max_frequency": 4.0}, "max_frequency belongs to another spacing"),
+        ({"spacing": "centres", "grid_size": 0}, "up to 3 sides have 1 tokens or more; got grid_size=0"),
+        ({"spacing": "center", "grid_size": 4}, "no spacing of axial is named 'center'"),
         (
             {"spacing": "pixel", "grid_size": 1},
             "up to 3 sides have 2 tokens or more; got grid_size=1; give one length",
@@ -155,6 +165,7 @@ def test_other_numbers_of_axes_are_refused(axes):
         {"spacing": "round_robin", "layout": "interleaved"},
         {"spacing": "pixel", "grid_size": 9, "max_frequency": 3.0},
         {"spacing": "pixel_log", "grid_size": (9, 5), "order": "alternating"},
+        {"spacing": "centres", "grid_size": (9, 5), "theta": 100.0},
         {"layout": "half_per_axis"},
         {"axis_width": 2, "theta": 100.0},
     ],

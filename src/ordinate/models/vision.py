@@ -25,6 +25,7 @@ Images = Float[Tensor, "b channels y x"]
 Pool = Literal["token", "mean", "both"]
 VisionHead = Literal["classes", "pooler", "none"]
 GridMode = Literal["stretched", "counted"]
+LeadPosition = Literal["middle_patch", "centre"]
 # largest side of an image: numbers of patches are counted in 64 bits
 LARGEST_SIDE = 2**31
 
@@ -48,6 +49,8 @@ class VisionShape(Shape):
         grid: positions of patches in images of other sizes. `stretched`: the image is mapped onto the training grid,
             so patches get fractional positions, and tables are interpolated. `counted`: rows and columns count from
             0.
+        lead_position: position of class token and registers for schemes in the layers: that of the `middle_patch`, or
+            the `centre` of the image, which may lie between patches (DINOv3).
         labels: class names, in order; none: classes are numbered.
     """
 
@@ -64,11 +67,12 @@ class VisionShape(Shape):
     pool_width: int | None = None
     pool_activation: Activation = "tanh"
     grid: GridMode = "stretched"
+    lead_position: LeadPosition = "middle_patch"
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("pool", Pool), ("grid", GridMode)):
+        for name, known in (("pool", Pool), ("grid", GridMode), ("lead_position", LeadPosition)):
             need_known(name, getattr(self, name), get_args(known))
         need(
             not self.tie_embeddings,
@@ -93,6 +97,12 @@ class VisionShape(Shape):
             "class_position and head='pooler' need a class token",
             "got pool='mean'",
             "give pool='token'",
+        )
+        need(
+            self.leading_tokens > 0 or self.lead_position == "middle_patch",
+            "lead_position is that of class token and registers",
+            f"got {self.lead_position!r} without any",
+            "leave it out",
         )
         self.patch_grid(*self.image)
 
@@ -166,7 +176,7 @@ class VisionTransformer(LayerStack, SavedModel):
         norm(x);   logits = U x_0 + c, or from the mean over patches
 
     Schemes with two axes get the row and column of a patch; others get the patch index in row-major order. The class
-    token and the registers have no position embedding, and are at the centre of the image for schemes in the layers.
+    token and the registers have no position embedding; for schemes in the layers they are where `lead_position` says.
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `VisionTransformer.from_pretrained(folder)`
     reads them.
@@ -252,7 +262,7 @@ class VisionTransformer(LayerStack, SavedModel):
         return self.pool_activation(cast(nn.Linear, self.pooler)(x[:, 0]))
 
     def _where(self, rows: int, columns: int, device: torch.device) -> Geometry:
-        """Geometry of an image: class token and registers at the centre, then the patches, on the training grid."""
+        """Geometry of an image: class token and registers in the middle, then the patches, on the training grid."""
         pos, made = Geometry.grid(rows, columns, device=device).q_pos, self.vision.patch_grid(*self.vision.image)
         across = columns
         if self.vision.grid == "stretched" and (rows, columns) != made:
@@ -265,7 +275,10 @@ class VisionTransformer(LayerStack, SavedModel):
             pos, across = on_device(stretched, widest_float(device), device), made[1]
         if self.axes == 1:
             pos = pos[..., :1] * across + pos[..., 1:]
-        middle = pos[:, rows // 2 * columns + columns // 2, None]
+        if self.vision.lead_position == "centre":
+            middle = on_device((in_float64(pos[:, :1]) + in_float64(pos[:, -1:])) / 2, widest_float(device), device)
+        else:
+            middle = pos[:, rows // 2 * columns + columns // 2, None]
         return Geometry.from_positions(
             torch.cat([middle.expand(-1, self.vision.leading_tokens, -1), pos], 1), causal=False
         )

@@ -12,7 +12,7 @@ HEO = """@inproceedings{heo2024rotary,
 }"""
 """BibTeX entry of the paper that compares rotary embeddings for images."""
 
-Spacing = Literal["lang", "round_robin", "pixel", "pixel_log"]
+Spacing = Literal["lang", "round_robin", "pixel", "pixel_log", "centres"]
 
 
 def axis_frequencies(
@@ -24,21 +24,24 @@ def axis_frequencies(
         round_robin: w[a, m] = theta^(-(m A + a)/(P A))                 [radians a token]
         pixel:       w[a, m] = pi * (1 + (F/2 - 1) m/(P-1))             [radians per half a side]
         pixel_log:   w[a, m] = pi * (F/2)^(m/(P-1))                     [radians per half a side]
+        centres:     w[a, m] = 2 pi theta^(-m/P)                        [radians per half a side]
 
     Args:
         spacing: which formula; `round_robin` distributes one list of frequencies over the axes in turn, the others
             use the same frequencies for every axis.
         axes: number of axes, A.
         pairs: channel pairs per axis, P.
-        theta: base of the wavelengths of `lang` and `round_robin`.
+        theta: base of the wavelengths of `lang`, `round_robin` and `centres`.
         max_frequency: twice the highest frequency of the pixel forms, F [half turns per half a side].
     """
     if spacing == "round_robin":
         return [[theta ** (-(m * axes + axis) / (pairs * axes)) for m in range(pairs)] for axis in range(axes)]
+    rates = [theta ** (-m / pairs) for m in range(pairs)]
     steps = [m / max(pairs - 1, 1) for m in range(pairs)]
     top = max_frequency / 2
     shared = {
-        "lang": [theta ** (-m / pairs) for m in range(pairs)],
+        "lang": rates,
+        "centres": [2 * math.pi * rate for rate in rates],
         "pixel": [math.pi * (1 + (top - 1) * step) for step in steps],
         "pixel_log": [math.pi * top**step for step in steps],
     }

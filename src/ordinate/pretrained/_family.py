@@ -45,6 +45,8 @@ class TensorRule:
 
     adds: ClassVar[bool] = False
     """Whether the Ordinate tensor is a sum of those of the checkpoint, so that its gradient is that of the first."""
+    lacks: ClassVar[bool] = False
+    """Whether the Ordinate tensor has numbers that the checkpoint lacks, so that they have no gradient there."""
 
     ours: str
     theirs: tuple[str, ...]

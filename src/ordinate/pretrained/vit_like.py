@@ -1,4 +1,4 @@
-"""Base class of ViT-like vision models."""
+"""Base classes of vision models, and of those that are like ViT."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -63,17 +63,14 @@ class ClassTokenPosition(TensorRule):
         return [torch.cat([tensor, tensor.new_zeros(rows * columns, tensor.shape[1])])[None]]
 
 
-class VitLike(Family):
-    """ViT-like models: learned position embeddings of patches and class token, pre-norm with LayerNorm.
+class VisionFamily(Family):
+    """Vision models: patches with class token, LayerNorm before each part of a layer.
 
-    Must: `model_type`, `prefix`, `classifier_class`, `base_class`, `specific_fields`, `specific_config` and
-        `layer_rules`.
-    May: `scheme` and `has_registers`.
+    Must: `model_type`, `prefix`, `defaults`, `base_class`, `specific_fields`, `config` and `rules`.
+    May: `classifier_class` and `scheme`.
     """
 
     model_class = VisionTransformer
-    # the mask token of masked-image pre-training, and a pooler beside a classifier
-    ignored_suffixes = ("mask_token", "pooler.dense.weight", "pooler.dense.bias")
     usual: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 768,
         "num_hidden_layers": 12,
@@ -86,33 +83,23 @@ class VitLike(Family):
         "id2label": None,
         "architectures": (),
     }
-    """Default values that ViT-like families share."""
-    classifier_class: ClassVar[str]
-    """The transformers class with a classification head."""
+    """Default values that these families share."""
+    classifier_class: ClassVar[str] = ""
+    """The transformers class with a classification head; "": there is none."""
     base_class: ClassVar[str]
     """The transformers class without a head."""
     scheme: ClassVar[str] = "learned_grid"
     """The position scheme."""
-    has_registers: ClassVar[bool] = False
-    """Whether checkpoints have a tensor of register tokens, even of none."""
 
     @abstractmethod
     def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the `VisionShape` fields that differ between ViT-like families."""
-
-    @abstractmethod
-    def specific_config(self, shape: VisionShape) -> dict[str, Any]:
-        """Return the config.json keys of the fields of `specific_fields`."""
-
-    @abstractmethod
-    def layer_rules(self, shape: VisionShape, there: str, here: str) -> Sequence[TensorRule]:
-        """Return the tensor mappings of norms, LayerScale and feed-forward of a layer."""
+        """Return the `VisionShape` fields that differ between families."""
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head by the class that config.json names, or by the tensors if it names none."""
         named = config["architectures"] or ()
         classes = self.classifier_class in named or (not named and "classifier.weight" in names)
-        return {**config, "head": "classes" if classes else "none"}
+        return {**config, "head": "classes" if classes and self.classifier_class else "none"}
 
     def architecture(self, shape: Shape) -> str:
         return self.classifier_class if cast(VisionShape, shape).head == "classes" else self.base_class
@@ -141,6 +128,28 @@ class VitLike(Family):
         }
         return VisionShape(**given | self.specific_fields(config))
 
+
+class VitLike(VisionFamily):
+    """ViT-like models: learned position embeddings of patches and class token.
+
+    Must: `model_type`, `prefix`, `defaults`, `classifier_class`, `base_class`, `specific_fields`, `specific_config`
+        and `layer_rules`.
+    May: `scheme` and `has_registers`.
+    """
+
+    # the mask token of masked-image pre-training, and a pooler beside a classifier
+    ignored_suffixes = ("mask_token", "pooler.dense.weight", "pooler.dense.bias")
+    has_registers: ClassVar[bool] = False
+    """Whether checkpoints have a tensor of register tokens, even of none."""
+
+    @abstractmethod
+    def specific_config(self, shape: VisionShape) -> dict[str, Any]:
+        """Return the config.json keys of the fields of `specific_fields`."""
+
+    @abstractmethod
+    def layer_rules(self, shape: VisionShape, there: str, here: str) -> Sequence[TensorRule]:
+        """Return the tensor mappings of norms, LayerScale and feed-forward of a layer."""
+
     def config(self, shape: Shape) -> dict[str, Any]:
         need(
             isinstance(shape, VisionShape)
@@ -160,9 +169,7 @@ class VitLike(Family):
             **({} if vision.head_width is None else {"head_dim": vision.head_width}),
             "qkv_bias": vision.mixer_spec == BIASED,
             "layer_norm_eps": vision.norm_eps,
-            "image_size": vision.image[0] if len(set(vision.image)) == 1 else list(vision.image),
-            "patch_size": vision.patch[0] if len(set(vision.patch)) == 1 else list(vision.patch),
-            "num_channels": vision.channels,
+            **image_sizes(vision),
             **label_settings(labels),
             **self.specific_config(vision),
         }
@@ -184,6 +191,13 @@ class VitLike(Family):
             *self.layer_rules(vision, there, here),
         ]
         return rules + (linear_rules("head", "classifier", bias=True) if vision.head == "classes" else [])
+
+
+def image_sizes(shape: VisionShape) -> dict[str, Any]:
+    """Return the config.json keys of the sizes of images and patches."""
+    sizes = {"image_size": shape.image, "patch_size": shape.patch}
+    one = {key: size[0] if size[0] == size[1] else list(size) for key, size in sizes.items()}
+    return {**one, "num_channels": shape.channels}
 
 
 def _pair(size: Any) -> tuple[int, int]:

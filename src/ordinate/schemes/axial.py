@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
-from ordinate.core.checks import need, need_positive
+from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import Keys, Positions, Queries
 from ordinate.core.tensors import in_float64
@@ -29,10 +29,11 @@ class Axial(Scheme):
         head_width: channels of a head, at least 2 for each axis.
         spacing: `lang` as above; `round_robin` distributes one list of frequencies over the axes in turn (Pixtral);
             `pixel` and `pixel_log` are pi times numbers from 1 to max_frequency/2, linearly or geometrically spaced,
-            for positions normalised to -1 .. 1 over `grid_size` tokens (rotary-embedding-torch, timm).
-        theta: base of the wavelengths of `lang` and `round_robin`; None: 10 000.
+            for positions normalised to -1 .. 1 over `grid_size` tokens (rotary-embedding-torch, timm); `centres` is
+            2 pi theta^(-m/P), for the centres of patches in an image whose edges are at -1 and 1 (DINOv3).
+        theta: base of the wavelengths of `lang`, `round_robin` and `centres`; None: 10 000.
         max_frequency: maximum frequency F of the `pixel` forms; None: 10 [half turns per half side].
-        grid_size: length of each side, or of all sides, for the `pixel` forms [tokens].
+        grid_size: length of each side, or of all sides, for the `pixel` forms and `centres` [tokens].
         order: `blocks` keeps the pairs of an axis together, `alternating` interleaves the axes.
         layout: which channels form a pair: `half` pairs m with m + half of the rotated channels, `interleaved` pairs
             2m with 2m + 1, `half_per_axis` is `half` within the channels of each axis.
@@ -60,20 +61,23 @@ class Axial(Scheme):
         axis_width: int | None = None,
     ) -> None:
         super().__init__()
+        need_known("spacing of axial", spacing, get_args(Spacing))
         pixel = spacing.startswith("pixel")
+        normalised = pixel or spacing == "centres"
         for name, value, used in (
             ("theta", theta, not pixel),
             ("max_frequency", max_frequency, pixel),
-            ("grid_size", grid_size, pixel),
+            ("grid_size", grid_size, normalised),
         ):
             came = f"got {value} with spacing={spacing!r}, where it has no effect"
             need(value is None or used, f"{name} belongs to another spacing", came, "leave it out")
-        given = not pixel or grid_size is not None
-        need(given, "the pixel forms need the length of a side", "got no grid_size", "give grid_size")
+        given = not normalised or grid_size is not None
+        need(given, f"spacing={spacing!r} needs the length of a side", "got no grid_size", "give grid_size")
         sides = (grid_size,) if isinstance(grid_size, int) else grid_size or ()
-        sound = len(sides) < 4 and all(side > 1 for side in sides)
+        fewest = 2 if pixel else 1
+        sound = len(sides) < 4 and all(side >= fewest for side in sides)
         came = f"got grid_size={grid_size}"
-        need(sound, "up to 3 sides have 2 tokens or more", came, "give one length, or one for each axis")
+        need(sound, f"up to 3 sides have {fewest} tokens or more", came, "give one length, or one for each axis")
         separate = layout != "half_per_axis" or order == "blocks"
         need(separate, "half_per_axis keeps the axes separate", f"got order={order!r}", "give order='blocks'")
         for name, value in (("theta", theta), ("max_frequency", max_frequency)):
@@ -133,7 +137,8 @@ class Axial(Scheme):
                 came,
                 "give one for each",
             )
-            place = place * 2 / (numbers_beside(place, self.sides, torch.float64) - 1) - 1
+            sides = numbers_beside(place, self.sides, torch.float64)
+            place = (2 * place + 1) / sides - 1 if self.spacing == "centres" else place * 2 / (sides - 1) - 1
         angles = place[..., None] * numbers_beside(place, table, torch.float64)
         return (angles if self.order == "blocks" else angles.mT).flatten(-2)
 

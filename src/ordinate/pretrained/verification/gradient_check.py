@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ordinate.pretrained._family import TensorRule
 from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
 from ordinate.pretrained.verification.outputs import Outputs, Results, gradient_differences
@@ -38,6 +39,9 @@ class GradientCheck(Check):
         self.differentiate(lambda: self.runner.ours(model, self.inputs))
         found = {name: _gradient(tensor) for name, tensor in model.named_parameters()}
         model.zero_grad(set_to_none=True)
+        shape = self.runner.shape
+        for rule in self.lacking():
+            found[rule.ours] = rule.read(rule.write(found[rule.ours], shape), shape)
         return {GRADIENTS: found}
 
     def theirs(self, model: Any) -> Results:
@@ -62,6 +66,10 @@ class GradientCheck(Check):
         fixed = {rule.ours for rule in family.all_rules(shape) if buffers.issuperset(rule.theirs)}
         return {GRADIENTS: {name: tensor.detach() for name, tensor in read.items() if name not in fixed}}
 
+    def lacking(self) -> list[TensorRule]:
+        """Return the mappings of tensors that have numbers which the checkpoint lacks."""
+        return [rule for rule in self.runner.family.all_rules(self.runner.shape) if rule.lacks]
+
     def differentiate(self, compute: Callable[[], Outputs]) -> None:
         """Compute the gradients of the loss of these outputs."""
         generator = torch.Generator().manual_seed(self.seed)
@@ -83,9 +91,11 @@ class GradientCheck(Check):
         rounding = max(one.error for one in gradient_differences("", other, wide, {}))
         tolerance, basis = float32_tolerance(rounding, angle, GRADIENT_FACTOR)
         left_out = sorted(own.keys() - other.keys())
-        note = f"transformers does not differentiate {', '.join(left_out)}" if left_out else ""
+        notes = [f"transformers does not differentiate {', '.join(left_out)}"] if left_out else []
+        parts = [rule.ours for rule in self.lacking()]
+        notes += [f"of {', '.join(parts)} what transformers has is compared"] if parts else []
         found = gradient_differences("Ordinate and transformers", own, other, self.names())
-        return CheckResult.judge(self.name, self.about, found, tolerance, basis, note)
+        return CheckResult.judge(self.name, self.about, found, tolerance, basis, "; ".join(notes))
 
 
 def _need_finite(gradients: Mapping[str, Tensor]) -> None:

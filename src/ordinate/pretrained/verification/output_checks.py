@@ -20,6 +20,7 @@ from ordinate.pretrained.verification.tolerance import (
     float32_tolerance,
     measured_rounding,
 )
+from ordinate.pretrained.vit_like import VitLike
 
 PLAIN, ALONE, TOGETHER = "plain", "alone", "together"
 BOTH = "Ordinate and transformers"
@@ -194,7 +195,8 @@ class ImageSizesCheck(Check):
         if runner.reads_texts:
             return "the model reads texts"
         image, patch = (getattr(runner.shape, name) for name in ("image", "patch"))
-        square = image[0] == image[1] and patch[0] == patch[1]
+        # others have no table
+        square = not isinstance(runner.family, VitLike) or (image[0] == image[1] and patch[0] == patch[1])
         came = f"{image[0]} by {image[1]} pixels in patches of {patch[0]} by {patch[1]}"
         return None if square else f"transformers interpolates tables of square images and patches only; got {came}"
 
