@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from ordinate.models.feedforward import GATED
 from ordinate.ops.activation import ACTIVATIONS
 from ordinate.pretrained import verify
-from ordinate.pretrained._family import HF_ACTIVATIONS, HF_GATES, HF_LEARNED, activation_name
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS, HF_GATES, HF_LEARNED, activation_name
 from ordinate.pretrained.checkpoint_files import CheckpointTensors
 from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.pretrained.config_types import OPTIONAL

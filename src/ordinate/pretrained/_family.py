@@ -3,22 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ordinate.core.checks import need, need_known, shown
-from ordinate.models.activation import LEARNED
+from ordinate.core.checks import need, shown
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
-from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
 from ordinate.pretrained.config_types import check_types
 
@@ -356,51 +353,3 @@ def _need_whole_cache(family: Family, config: Mapping[str, Any]) -> None:
 def need_usual(family: Family, config: Mapping[str, Any], **settings: Any) -> None:
     """Raise a ValueError unless these settings, where config.json has them and they are not null, have this value."""
     need_settings(family, {name: config[name] for name in settings if config.get(name) is not None}, **settings)
-
-
-def activation_kind(
-    config: Mapping[str, Any], key: str, known: Mapping[str, FeedForwardKind] | None = None
-) -> FeedForwardKind:
-    """Return the feed-forward kind for the activation that a key of config.json names in terms of transformers."""
-    known = HF_ACTIVATIONS if known is None else known
-    need_known(key, config[key], known)
-    return known[config[key]]
-
-
-HF_ACTIVATIONS: Mapping[str, Activation] = {
-    **{name: name for name in ACTIVATIONS if name != "gelu_tanh"},
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_python": "gelu",
-    "swish": "silu",
-}
-"""Activation names of transformers, and ours; those with parameters of their own are missing."""
-HF_LEARNED: Mapping[str, FeedForwardKind] = {**HF_ACTIVATIONS, **{name: name for name in LEARNED}}
-"""The same with them, for families that read their tensors."""
-_GATES: Mapping[Activation, FeedForwardKind] = {activation: gate for gate, activation in GATED.items()}
-HF_GATES: Mapping[str, FeedForwardKind] = {name: _GATES[kind] for name, kind in HF_ACTIVATIONS.items()}
-"""The same for families with a gated feed-forward."""
-
-
-def activation_name(
-    kind: FeedForwardKind | Literal["none"], known: Mapping[str, FeedForwardKind] | None = None
-) -> str:
-    """Return the transformers name of a feed-forward kind's activation.
-
-    Raises:
-        ValueError: the family has no such feed-forward.
-    """
-    known = HF_ACTIVATIONS if known is None else known
-    names: dict[str, str] = {}
-    for theirs, ours in known.items():
-        names.setdefault(ours, theirs)
-    need(
-        kind in names,
-        f"the feedforward must be one that the family has: {', '.join(names)}",
-        f"got {kind}",
-        "choose one of them, or use save_pretrained",
-    )
-    return names[kind]

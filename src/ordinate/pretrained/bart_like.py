@@ -10,14 +10,8 @@ from torch import Tensor
 from ordinate.models.block import NormPosition
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    StackedQKV,
-    TensorRule,
-    Weight,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import StackedQKV, TensorRule, Weight, linear_rules
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.counted_rows import CountedRows
 from ordinate.pretrained.encoder_decoder_like import (
     EncoderDecoderLike,

@@ -13,16 +13,8 @@ from ordinate.models.feedforward import GATED, FeedForwardKind, Gate
 from ordinate.models.shape import BiasLocation, Shape
 from ordinate.models.text_head import READERS, EncoderHead, TextHead
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
-    Family,
-    StackedPair,
-    StackedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import Family, StackedPair, StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS, activation_kind, activation_name
 from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings, masked_logit_rules
 
 MIXER = "softmax:variant.bias=true"

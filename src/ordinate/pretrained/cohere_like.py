@@ -7,15 +7,8 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_GATES,
-    StackedPair,
-    StackedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import StackedPair, StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 
 

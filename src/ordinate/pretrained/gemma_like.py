@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import HF_GATES, need_usual
+from ordinate.pretrained._family import need_usual
+from ordinate.pretrained.activation_names import HF_GATES
 from ordinate.pretrained.llama_like import LlamaLike, unusual_scale
 from ordinate.pretrained.sliding_windows import layer_types
 

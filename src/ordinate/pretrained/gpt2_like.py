@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import HF_ACTIVATIONS, TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS, activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 
 MIXER = "softmax:variant.bias=true"

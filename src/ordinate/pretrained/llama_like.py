@@ -12,16 +12,8 @@ from ordinate.models.block import NormPosition
 from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.norm_kinds import PARAMETRIC, Norm
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_GATES,
-    LAYER_PLACEHOLDER,
-    StackedPair,
-    StackedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import LAYER_PLACEHOLDER, StackedPair, StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.grouped_rows import OutputGate
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters

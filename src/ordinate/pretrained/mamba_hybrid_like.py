@@ -10,7 +10,8 @@ from ordinate.mixers.mamba2 import Mamba2
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import TensorRule, activation_kind
+from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained.activation_names import activation_kind
 from ordinate.pretrained.hybrid_like import HybridLike
 from ordinate.pretrained.mamba2_like import (
     AUTO,

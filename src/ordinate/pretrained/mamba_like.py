@@ -9,7 +9,8 @@ from ordinate.mixers._mamba_options import MambaOptions, SelectionNorm
 from ordinate.mixers.mamba import COLUMNS, Mamba
 from ordinate.models.shape import Shape
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import TensorRule, activation_name, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import activation_name
 from ordinate.pretrained.grouped_rows import ChannelFilters
 from ordinate.pretrained.mamba2_like import AUTO
 from ordinate.pretrained.mixer_only_like import ACTIVATION, MixerOnlyLike

@@ -10,7 +10,8 @@ from ordinate.core.checks import need, need_known
 from ordinate.mixers._mixer import Mixer
 from ordinate.models.shape import Shape
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import HF_ACTIVATIONS, TensorRule, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS
 from ordinate.pretrained.decoder_like import DecoderLike
 
 Recurrent = TypeVar("Recurrent", bound=Mixer[Any])

@@ -7,15 +7,8 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_GATES,
-    Family,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-    need_usual,
-)
+from ordinate.pretrained._family import Family, TensorRule, linear_rules, need_usual
+from ordinate.pretrained.activation_names import HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.layer_type_ropes import layer_type_rope, layer_type_ropes_config
 from ordinate.pretrained.sliding_windows import FULL, SLIDING, need_layer_types
 

@@ -6,7 +6,8 @@ from typing import Any, cast
 from ordinate.core.checks import need, shown
 from ordinate.models.feedforward import GATED
 from ordinate.ops.activation import NOT_ZERO_AT_ZERO, Activation
-from ordinate.pretrained._family import TensorRule, activation_kind
+from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained.activation_names import activation_kind
 from ordinate.pretrained.grouped_rows import ChannelFilters, StackedFilters
 from ordinate.pretrained.llama_like import LlamaLike
 

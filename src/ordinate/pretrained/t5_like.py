@@ -8,17 +8,8 @@ from ordinate.core.checks import need
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
-    HF_GATES,
-    StackedPair,
-    StackedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-    need_settings,
-)
+from ordinate.pretrained._family import StackedPair, StackedQKV, TensorRule, linear_rules, need_settings
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS, HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.encoder_decoder_like import (
     EncoderDecoderLike,
     need_encoder_decoder,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.feedforward import FeedForwardKind
-from ordinate.pretrained._family import HF_LEARNED
+from ordinate.pretrained.activation_names import HF_LEARNED
 from ordinate.pretrained.llama_like import LlamaLike
 
 THETA = 12_000_000.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ordinate.models.feedforward import FeedForwardKind
-from ordinate.pretrained._family import HF_LEARNED
+from ordinate.pretrained.activation_names import HF_LEARNED
 from ordinate.pretrained.llama_like import LlamaLike
 
 

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.counted_rows import CountedRows
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.fairseq_layers import fairseq_rules

@@ -9,15 +9,8 @@ from ordinate.core import catalog
 from ordinate.core.checks import need, shown
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_GATES,
-    TensorRule,
-    Weight,
-    activation_kind,
-    activation_name,
-    linear_rules,
-    need_settings,
-)
+from ordinate.pretrained._family import TensorRule, Weight, linear_rules, need_settings
+from ordinate.pretrained.activation_names import HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.config_types import check_types
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters

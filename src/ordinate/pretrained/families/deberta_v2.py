@@ -9,16 +9,8 @@ from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import (
-    Family,
-    StackedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-    need_settings,
-    need_usual,
-)
+from ordinate.pretrained._family import Family, StackedQKV, TensorRule, linear_rules, need_settings, need_usual
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.deberta_positions import mixer_line, position_settings, read_positions, scheme_line
 from ordinate.pretrained.text_heads import (
     encoder_head,

@@ -8,16 +8,8 @@ from ordinate.core import catalog
 from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape
-from ordinate.pretrained._family import (
-    HF_GATES,
-    StackedPair,
-    StackedQKV,
-    TensorRule,
-    Weight,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import StackedPair, StackedQKV, TensorRule, Weight, linear_rules
+from ordinate.pretrained.activation_names import HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.vit_like import (
     BIASED,
     PLAIN,

@@ -8,16 +8,8 @@ from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS, Pool
-from ordinate.pretrained._family import (
-    HF_GATES,
-    Family,
-    StackedPair,
-    StackedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import Family, StackedPair, StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.text_heads import encoder_head, head_classes, head_labels, head_settings
 

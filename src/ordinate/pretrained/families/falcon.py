@@ -8,13 +8,8 @@ from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.models.block import NormPosition
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    GroupedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import GroupedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import HF_ACTIVATIONS, GroupedQKV
+from ordinate.pretrained._family import GroupedQKV
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS
 from ordinate.pretrained.gpt2_like import MIXER, Gpt2Like
 
 

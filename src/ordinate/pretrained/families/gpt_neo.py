@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need, shown
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import StackedQKV, TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 
 # scores are not scaled, and only the output projection has a bias

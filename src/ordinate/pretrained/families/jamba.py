@@ -8,7 +8,8 @@ from ordinate.mixers.mamba import Mamba
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import LAYER_PLACEHOLDER, TensorRule, activation_kind
+from ordinate.pretrained._family import LAYER_PLACEHOLDER, TensorRule
+from ordinate.pretrained.activation_names import activation_kind
 from ordinate.pretrained.hybrid_like import ATTENTION_SIZES, LINEAR, HybridLike, WithoutPositions
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.mamba2_like import AUTO

@@ -8,7 +8,8 @@ from ordinate.core.checks import need
 from ordinate.mixers.mamba2 import Mamba2 as Mixer
 from ordinate.models.shape import Shape
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import TensorRule, activation_name
+from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained.activation_names import activation_name
 from ordinate.pretrained.mamba2_like import LIMITS, Mamba2Keys, Mamba2Sizes, limit_config, mamba2_rules, step_limits
 from ordinate.pretrained.mixer_only_like import ACTIVATION, EPS, TABLE, MixerOnlyLike
 

@@ -7,7 +7,8 @@ from ordinate.core.checks import need, need_known
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import READERS, Pool
-from ordinate.pretrained._family import TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.modernbert_like import ModernbertLike
 from ordinate.pretrained.text_heads import encoder_head, head_classes, head_labels, head_settings
 

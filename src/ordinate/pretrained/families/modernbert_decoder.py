@@ -8,7 +8,8 @@ from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import TextHead
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import StackedQKV, TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.modernbert_like import ModernbertLike
 

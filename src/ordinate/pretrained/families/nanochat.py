@@ -5,14 +5,8 @@ from typing import Any, ClassVar
 
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
-    LAYER_PLACEHOLDER,
-    StackedQKV,
-    TensorRule,
-    Weight,
-    linear_rules,
-)
+from ordinate.pretrained._family import LAYER_PLACEHOLDER, StackedQKV, TensorRule, Weight, linear_rules
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS
 from ordinate.pretrained.llama_like import LlamaLike
 
 

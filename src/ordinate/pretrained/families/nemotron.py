@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import HF_LEARNED
+from ordinate.pretrained.activation_names import HF_LEARNED
 from ordinate.pretrained.llama_like import LlamaLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 

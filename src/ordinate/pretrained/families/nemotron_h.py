@@ -10,7 +10,8 @@ from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import HF_ACTIVATIONS, TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS, activation_kind, activation_name
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
 from ordinate.pretrained.config_types import check_types
 from ordinate.pretrained.deepseek_moe_like import CHOSEN_GROUPS, GROUPS, INNER, PUBLISHED_COUNT, DeepseekMoeLike

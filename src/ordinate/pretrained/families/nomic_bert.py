@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.text_head import CLASSIFIERS
-from ordinate.pretrained._family import HF_GATES, TensorRule, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_GATES
 from ordinate.pretrained.bert_like import BertLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 

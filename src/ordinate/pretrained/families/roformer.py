@@ -9,7 +9,8 @@ from ordinate.core.checks import need
 from ordinate.models.encoder_shape import EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.ops.activation import Activation
-from ordinate.pretrained._family import TensorRule, activation_kind
+from ordinate.pretrained._family import TensorRule
+from ordinate.pretrained.activation_names import activation_kind
 from ordinate.pretrained.bert_like import MIXER
 from ordinate.pretrained.narrow_bert_like import NarrowBertLike
 from ordinate.pretrained.stored_sinusoids import are_sinusoids, sinusoid_table

@@ -9,17 +9,8 @@ import torch
 from ordinate.core.checks import need
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_GATES,
-    StackedPair,
-    StackedQKV,
-    TensorRule,
-    Weight,
-    activation_kind,
-    activation_name,
-    linear_rules,
-    need_usual,
-)
+from ordinate.pretrained._family import StackedPair, StackedQKV, TensorRule, Weight, linear_rules, need_usual
+from ordinate.pretrained.activation_names import HF_GATES, activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import cut_rope_spec, spec_to_rope_parameters
 

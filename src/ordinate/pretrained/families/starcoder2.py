@@ -5,14 +5,8 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
-    StackedQKV,
-    TensorRule,
-    activation_kind,
-    activation_name,
-    linear_rules,
-)
+from ordinate.pretrained._family import StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.activation_names import HF_ACTIVATIONS, activation_kind, activation_name
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.sliding_windows import one_window, one_window_config

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.models.vision import VisionShape
-from ordinate.pretrained._family import TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import TensorRule, linear_rules
+from ordinate.pretrained.activation_names import activation_kind, activation_name
 from ordinate.pretrained.vit_like import VitLike
 
 
