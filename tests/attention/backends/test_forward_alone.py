@@ -6,7 +6,7 @@ import torch
 from ordinate import Geometry, attend, explain
 from ordinate.attention import _few_pairs
 from ordinate.ops.native import build
-from ordinate.schemes import Alibi, Fire, NoPosition
+from ordinate.schemes import Alibi, Cope, Fire, NoPosition, Shaw
 
 
 @pytest.fixture(params=[True, False], ids=["Intel", "AMD"])
@@ -27,6 +27,7 @@ def intel(request, monkeypatch):
         (NoPosition(), Geometry.full(720), torch.bfloat16, "native"),
         (Fire(heads=2), Geometry.causal(90), torch.float32, "dense_bias"),
         (Fire(heads=2), Geometry.full(1100), torch.float32, "dense_bias"),
+        (Cope(head_width=16), Geometry.full(90), torch.float32, "dense_bias"),
     ],
 )
 def test_pytorch_computes_a_short_forward_pass_on_intel(scheme, where, type, faster, intel):
@@ -50,7 +51,9 @@ def test_pytorch_computes_a_short_forward_pass_on_intel(scheme, where, type, fas
         (NoPosition(), Geometry.causal(720), torch.bfloat16, "native"),
         (NoPosition(), Geometry.full(725), torch.bfloat16, "native"),
         (Fire(heads=2), Geometry.causal(91), torch.float32, "dense_bias"),
-        (Fire(heads=2), Geometry.full(1300), torch.float32, "dense_bias"),
+        (Fire(heads=2), Geometry.full(1700), torch.float32, "dense_bias"),
+        (Cope(head_width=16), Geometry.full(91), torch.float32, "dense_bias"),
+        (Shaw(heads=2, head_width=16), Geometry.full(60), torch.float32, "dense_bias"),
     ],
 )
 def test_longer_ones_are_computed_in_cpp(scheme, where, type, backend, intel):

@@ -24,9 +24,9 @@ from ordinate.schemes._held import apart
 MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
 # with fewer in a head PyTorch's attention with the bias as a tensor is faster, unless that has relative vectors
 MIN_HEAD_PAIRS, MIN_CONTENT_PAIRS = 2**12, 2**10
-# as many times more for a bias in a forward pass alone on a processor of Intel's (measured on Granite Rapids), and
-# there without a mask
-MORE_FORWARD, MORE_FULL = 2, 512
+# as many times more for a bias in a forward pass alone on a processor of Intel's (measured on Granite Rapids), there
+# without a mask and with at most so many pairs in all, and for a bias that depends on the content without vectors
+MORE_FORWARD, MORE_FULL, MAX_FULL_PAIRS, MORE_CONTENT = 2, 2048, 2**25, 8
 # with more keys blocks of queries are faster, whose biases stay in the cache, but not if a head has fewer pairs
 MAX_KEYS, MIN_BLOCK_PAIRS = 512, 2**16
 
@@ -63,11 +63,14 @@ class DenseBias(Backend):
         scheme, long = call.at.scheme, not torch.compiler.is_compiling() and call.k.shape[2] > MAX_KEYS
         few = few_head_pairs(call, MIN_BLOCK_PAIRS if long else MIN_CONTENT_PAIRS)
         if scheme.hooks == ("bias",):
-            full = call.where.is_unmasked and call.num_pairs <= MAX_PAIRS
+            full = call.where.is_unmasked and call.num_pairs <= MAX_FULL_PAIRS
             least = MIN_HEAD_PAIRS * (MORE_FULL if full else MORE_FORWARD)
             return few or few_head_pairs(call, MIN_HEAD_PAIRS) or few_forward_pairs(call, least)
-        if not (few or long) or vectors_of(scheme, offset_geometry(call.where, 0, 1)) is None:
-            return few
+        short = few_forward_pairs(call, MORE_CONTENT * MIN_CONTENT_PAIRS)
+        if not (few or long or short):
+            return None
+        if vectors_of(scheme, offset_geometry(call.where, 0, 1)) is None:
+            return few or short
         elsewhere = long and call.score_options.sinks is None
         return (
             f"relative vectors are faster one head after the other with more than {MAX_KEYS} keys"
