@@ -7,6 +7,8 @@ from ordinate.mixers import Mamba2Options
 from ordinate.mixers.mamba2 import Mamba2
 from ordinate.schemes import NoPosition
 
+SCALES = (0.5, -0.7, 1.3, 2.0, 0.9)
+
 
 def silu(x):
     return x * torch.sigmoid(x)
@@ -26,7 +28,9 @@ def paper(mixer, u):
     given, shift, end = (
         zero if bias is None else bias for bias in (mixer.project.bias, mixer.convolution.bias, mixer.out.bias)
     )
-    z, mixed, steps = (u @ mixer.project.weight.T + given).split([inner, sum(mixer.widths), heads], 1)
+    parts = (u @ mixer.project.weight.T + given).split([inner, *mixer.widths, heads], 1)
+    z, *mixed, steps = (part * factor for part, factor in zip(parts, variant.scales, strict=True))
+    mixed = torch.cat(mixed, 1)
     rows = convolved(mixed, mixer.convolution.weight, shift)
     rates, state = torch.exp(mixer.decay.log_rate), u.new_zeros(heads, channels, states)
     out = []
@@ -37,9 +41,12 @@ def paper(mixer, u):
         step = softplus(step + mixer.decay.bias).clamp(variant.least_step, variant.largest_step)
         state = torch.exp(-rates * step)[:, None, None] * state + step[:, None, None] * x[:, :, None] * b[:, None]
         y = (state * c[:, None]).sum(2) + mixer.skip[:, None] * x
-        y = (y.flatten() * silu(gate)).view(groups, -1)
-        y = y / torch.sqrt((y * y).mean(1, keepdim=True) + variant.norm_eps)
-        out.append(mixer.out.weight @ (y.flatten() * mixer.norm_scale) + end)
+        y = y.flatten() if variant.norm_before_gate else y.flatten() * silu(gate)
+        if variant.norm:
+            y = y.view(groups, -1)
+            y = (y / torch.sqrt((y * y).mean(1, keepdim=True) + variant.norm_eps)).flatten() * mixer.norm_scale
+        y = y * silu(gate) if variant.norm_before_gate else y
+        out.append(variant.out_scale * (mixer.out.weight @ y + end))
     return torch.stack(out)
 
 
@@ -49,6 +56,8 @@ def paper(mixer, u):
         {"head_dim": 3, "states": 5},
         {"head_dim": 4, "states": 3, "groups": 2, "taps": 2},
         {"head_dim": 4, "states": 3, "variant": Mamba2Options(True, False, 0.1, 0.01, 0.05)},
+        {"head_dim": 4, "states": 3, "groups": 2, "variant": Mamba2Options(norm_before_gate=True)},
+        {"head_dim": 4, "states": 3, "variant": Mamba2Options(True, norm=False, out_scale=0.7, scales=SCALES)},
     ],
 )
 def test_it_is_what_the_paper_writes_gradients_too(options):
@@ -98,3 +107,18 @@ def test_published_sizes_and_initial_decays():
 def test_sizes_that_do_not_fit_are_refused(sizes, match):
     with pytest.raises(ValueError, match=match):
         Mamba2(**sizes)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"norm": False, "norm_before_gate": True}, "norm_before_gate and norm_eps have an effect only with norm"),
+        ({"norm": False, "norm_eps": 0.1}, "norm_before_gate and norm_eps have an effect only with norm"),
+        ({"scales": (1.0, 2.0)}, "scales must be five finite numbers"),
+        ({"scales": (1.0, 2.0, 1.0, float("inf"), 1.0)}, "scales must be five finite numbers"),
+        ({"out_scale": float("nan")}, "scales must be five finite numbers, and out_scale one"),
+    ],
+)
+def test_options_of_a_norm_that_is_not_there_and_factors_that_are_none_are_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        Mamba2Options(**options)

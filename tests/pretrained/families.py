@@ -67,6 +67,9 @@ JAMBA |= {"mamba_d_state": 6}
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 9}
 DELTA |= {"linear_conv_kernel_dim": 3}
 MIXED = ["full_attention", "linear_attention", "linear_attention"]
+FALCON_H1 = {"mamba_d_ssm": 48, "mlp_multipliers": [0.7, 1.3], "ssm_multipliers": [0.5, 0.7, 1.2, 0.9, 1.1]}
+FALCON_H1 |= {"ssm_in_multiplier": 2.0, "ssm_out_multiplier": 0.8, "key_multiplier": 0.6, "lm_head_multiplier": 0.5}
+FALCON_H1 |= {"attention_in_multiplier": 0.5, "attention_out_multiplier": 1.4, "embedding_multiplier": 2.0}
 MAMBA_HYBRID = LLAMA | {"num_hidden_layers": 3, "mamba_n_heads": 8, "mamba_d_state": 6, "mamba_n_groups": 2}
 GRANITE_HYBRID = MAMBA_HYBRID | GRANITE | {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
 NEMOTRON = {name: size for name, size in LLAMA.items() if name != "num_hidden_layers"}
@@ -264,6 +267,12 @@ CASES = {
     "bamba": MAMBA_HYBRID | {"attn_layer_indices": [1]},
     "bamba, biases": MAMBA_HYBRID
     | {"attn_layer_indices": [0, 2], "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_new"},
+    "falcon_h1": MAMBA_HYBRID | FALCON_H1,
+    "falcon_h1, biases": MAMBA_HYBRID
+    | FALCON_H1
+    | {"attention_in_multiplier": 1.0, "attention_out_multiplier": 1.0, "ssm_in_multiplier": 1.0}
+    | {"attention_bias": True, "mlp_bias": True}
+    | {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "hidden_act": "gelu_new"},
     "jamba": JAMBA,
     "jamba, no experts": JAMBA
     | {

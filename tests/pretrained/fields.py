@@ -1034,6 +1034,32 @@ FIELDS = {
         },
         [LM, LM, BASE],
     ),
+    "falcon_h1": (
+        MAMBA_HYBRID | {"mamba_d_ssm": 24},
+        {name: values for name, values in SEED_LLAMA.items() if name != "token_classification_bias"}
+        | MAMBA_HYBRID_FIELDS
+        | {
+            "mlp_bias": [OUT, True, False],
+            "mamba_n_heads": [2, 4, 12, 3],
+            "mamba_d_head": [OUT, "auto", 3, 8],
+            "mamba_d_ssm": [None, 16, 24, 48],
+            "projectors_bias": [OUT, None, False, True],
+            "mamba_rms_norm": [OUT, True, True, False, None],
+            "mamba_norm_before_gate": [OUT, True, False, None],
+            "key_multiplier": [OUT, 0.3, 2, 0],
+            "attention_in_multiplier": [OUT, 0.7, 1, -1.3],
+            "attention_out_multiplier": [OUT, 0.7, 0, -1.3],
+            "ssm_in_multiplier": [OUT, 0.7, 0, -1.3],
+            "ssm_out_multiplier": [OUT, 0.7, 0, -1.3],
+            "embedding_multiplier": [OUT, 5.7, 0.3, -1.3],
+            "lm_head_multiplier": [OUT, 0.04, 3],
+            "mlp_multipliers": [OUT, None, [0.7, 1.2], [-1, 0], [1.0]],
+            "layers_block_type": [OUT, OUT, OUT, ["hybrid"] * 3],
+            "ssm_multipliers": [OUT, None, [0.3, 0.2, 0.5, 0.7, 1.3], [-1, 1, 0, 2, 1], [1.0]],
+            "num_logits_to_keep": [OUT, 1, None],
+        },
+        [LM, LM, BASE],
+    ),
     "kimi_linear": (KIMI, KIMI_FIELDS, [LM, LM, BASE]),
     "nemotron_h": (
         {name: size for name, size in LLAMA.items() if name != "num_hidden_layers"}

@@ -52,6 +52,9 @@ GRANITE = MAMBA | {"layer_types": ["linear_attention", "full_attention", "linear
 GRANITE |= {"num_local_experts": 4, "shared_intermediate_size": 10, "residual_multiplier": 0.5}
 JAMBA = WORDS | {"intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
 JAMBA |= {"mamba_d_state": 6, "num_experts": 4, "attn_layer_period": 4, "attn_layer_offset": 1}
+FALCON = MAMBA | {"mamba_d_ssm": 24, "mlp_multipliers": [0.7, 1.3], "ssm_multipliers": [0.5, 0.7, 1.2, -0.9, 1.1]}
+FALCON |= {"ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.8, "key_multiplier": 0.6, "lm_head_multiplier": 0.5}
+FALCON |= {"attention_in_multiplier": -0.9, "attention_out_multiplier": 1.4, "embedding_multiplier": 2.0}
 NEMOTRON = {name: size for name, size in (WORDS | HEADS).items() if name != "max_position_embeddings"}
 NEMOTRON |= {"head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 5, "ssm_state_size": 6, "n_groups": 2}
 NEMOTRON |= {"n_routed_experts": 6, "moe_intermediate_size": 10, "moe_shared_expert_intermediate_size": 14}
@@ -82,6 +85,7 @@ FAMILIES = {
     "olmo_hybrid": Mixed(*classes("OlmoHybrid"), OLMO, pieces=((6, 1, 4),)),
     "granitemoehybrid": Mixed(*classes("GraniteMoeHybrid"), GRANITE),
     "bamba": Mixed(*classes("Bamba"), MAMBA | {"attn_layer_indices": [1]}),
+    "falcon_h1": Mixed(*classes("FalconH1"), FALCON),
     # transformers starts anew with several tokens behind a cache
     "jamba": Mixed(*classes("Jamba"), JAMBA, pieces=((6, *(1,) * 5),)),
     "nemotron_h": Mixed(*classes("NemotronH"), NEMOTRON),

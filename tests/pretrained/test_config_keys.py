@@ -57,7 +57,7 @@ LAYER_TYPES += ("llama4_text",)
 # and with linear attention in some
 LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
 # or Mamba-2
-LAYER_TYPES += ("granitemoehybrid", "bamba", "nemotron_h")
+LAYER_TYPES += ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 # or gated short convolutions
 LAYER_TYPES += ("lfm2", "lfm2_moe")
 # or Kimi Delta Attention

@@ -94,6 +94,7 @@ def test_the_table_has_every_family_and_many_models():
         "olmo_hybrid",
         "granitemoehybrid",
         "bamba",
+        "falcon_h1",
         "nemotron_h",
         "lfm2",
         "lfm2_moe",

@@ -20,9 +20,9 @@ class WrongTypeError(ValueError):
 def read_value(kind: Any, value: Any, *, strict: bool = False) -> Any:
     """Return a value as the type of an annotation.
 
-    Texts are converted ("5e5" to a float, "true" to a bool), lists to tuples, and dictionaries to dataclasses. A
-    class with a classmethod `parse` reads its values itself. Of a union, the first type that the value has is taken,
-    or else the first that it can be converted to.
+    Texts are converted ("5e5" to a float, "true" to a bool, "1;2" to several values), lists to tuples, and
+    dictionaries to dataclasses. A class with a classmethod `parse` reads its values itself. Of a union, the first
+    type that the value has is taken, or else the first that it can be converted to.
 
     Args:
         kind: the annotation; classes that are not listed here accept their instances only.
@@ -188,6 +188,8 @@ SCALARS: Mapping[Any, Callable[[Any, bool], Any]] = {
 
 def _read_sequence(kind: Any, parts: tuple[Any, ...], value: Any, strict: bool) -> Any:
     accepted = (tuple if kind is tuple else list) if strict and kind is not Sequence else (list, tuple)
+    if isinstance(value, str) and ";" in value and not strict:
+        value = value.split(";")
     _accepted(isinstance(value, accepted), value, "give several values")
     fixed = kind is tuple and bool(parts) and Ellipsis not in parts
     _accepted(not fixed or len(parts) == len(value), value, f"give {len(parts)} values")

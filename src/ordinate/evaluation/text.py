@@ -101,7 +101,7 @@ def _lengths(
 def _samples(
     model: Decoder, store: TokenStore, text: EvaluationText, plan: EvaluationSettings
 ) -> list[dict[str, str]]:
-    if not all(cast(Block, block).mixer.supports_cache for block in model.blocks):
+    if not all(mixer.supports_cache for block in model.blocks for mixer in cast(Block, block).mixers):
         # a mixer without a cache cannot continue a prompt
         return []
     # the same prompts and random numbers for every model

@@ -13,7 +13,7 @@ from torch.nn.functional import silu
 from ordinate.core.checks import need, need_positive, need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import at_least_float32
-from ordinate.mixers._mamba2_options import Mamba2Options
+from ordinate.mixers._mamba2_options import NO_SCALES, Mamba2Options
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._step_decay import StepDecay
@@ -59,9 +59,9 @@ class Mamba2(SequenceMixer[Mamba2State]):
         states: states of each channel, N.
         groups: groups of heads; each has its own B and C, and its own norm.
         taps: tokens that the short convolution spans, the current one included.
-        variant: further options: biases, the epsilon of the norm, limits of D, another activation of the
-            convolution, channels that are no multiple of the model's columns. On a command line
-            `mamba2:variant.bias=true,variant.least_step=0.001`.
+        variant: further options: biases, the norm and its place, limits of D, another activation of
+            the convolution, channels that are no multiple of the model's columns, factors of what is projected. On a
+            command line `mamba2:variant.bias=true,variant.least_step=0.001`.
     Raises:
         ValueError: sizes that do not divide each other.
     Source: Dao and Gu 2024, Transformers are SSMs, https://arxiv.org/abs/2405.21060, sections 6 and 7, and the module
@@ -113,7 +113,7 @@ class Mamba2(SequenceMixer[Mamba2State]):
         self.convolution = variant.make_convolution(sum(self.widths), taps)
         self.decay = StepDecay(self.heads, (1.0, 16.0), variant.limits)
         self.skip = nn.Parameter(torch.ones(self.heads))
-        self.norm_scale = nn.Parameter(torch.ones(inner))
+        self.norm_scale = nn.Parameter(torch.ones(inner)) if variant.norm else None
         self.out = nn.Linear(inner, width, bias=variant.bias)
 
     @classmethod
@@ -136,7 +136,7 @@ class Mamba2(SequenceMixer[Mamba2State]):
     def _read(
         self, u: Tokens, real: Bool[Tensor, "b n"] | None, state: Mamba2State | None
     ) -> tuple[Tokens, Mamba2State]:
-        gate, mixed, steps = self.project(u).split([self.widths[0], sum(self.widths), self.heads], -1)
+        gate, mixed, steps = self._projected(u).split([self.widths[0], sum(self.widths), self.heads], -1)
         mixed, recent = self.convolution.of_tokens(mixed, real, None if state is None else state.recent)
         x, b, c = at_least_float32(mixed).split(self.widths, -1)
         x = rearrange(x, "b n (h d) -> b h n d", h=self.heads)
@@ -145,10 +145,25 @@ class Mamba2(SequenceMixer[Mamba2State]):
         start = x.new_zeros(*x.shape[:2], b.shape[3], x.shape[3]) if state is None else state.matrices
         y, matrices = scalar_decay_attention(c, b, x * step[..., None], logs, start)
         y = y + at_least_float32(self.skip)[:, None, None] * x
-        y = rearrange(y, "b h n d -> b n h d").flatten(2) * silu(at_least_float32(gate))
+        y, gate = rearrange(y, "b h n d -> b n h d").flatten(2), silu(at_least_float32(gate))
+        y = self._normed(y) * gate if self.variant.norm_before_gate else self._normed(y * gate)
+        out, factor = self.out(y.to(u.dtype)), self.variant.out_scale
+        return out if factor == 1 else out * factor, Mamba2State(recent, matrices)
+
+    def _projected(self, u: Tokens) -> Float[Tensor, "b n parts"]:
+        """Project the input, and multiply each part by its factor."""
+        parts, scales = self.project(u), self.variant.scales
+        if scales == NO_SCALES:
+            return parts
+        split = parts.split([self.widths[0], *self.widths, self.heads], -1)
+        return torch.cat([part * factor for part, factor in zip(split, scales, strict=True)], -1)
+
+    def _normed(self, y: Tokens) -> Tokens:
+        """Normalise the channels of each group, if the mixer has a norm."""
+        if self.norm_scale is None:
+            return y
         y = rms_norm(y.unflatten(2, (self.groups, -1)), self.variant.norm_eps).flatten(2)
-        y = y * at_least_float32(self.norm_scale)
-        return self.out(y.to(u.dtype)), Mamba2State(recent, matrices)
+        return y * at_least_float32(self.norm_scale)
 
 
 def _usual_head_dim(inner: int) -> int:

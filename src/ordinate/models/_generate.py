@@ -157,7 +157,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 def check_supports_cache(blocks: Iterable[nn.Module]) -> None:
     """Raise unless the mixers of these layers support incremental decoding."""
-    mixers = [cast(Block, block).mixer for block in blocks]
+    mixers = [mixer for block in blocks for mixer in cast(Block, block).mixers]
     unsupported = sorted({type(mixer).__name__ for mixer in mixers if not mixer.supports_cache})
     need(
         not unsupported,

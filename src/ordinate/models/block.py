@@ -10,7 +10,9 @@ from torch import nn
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import KVCache, Mixer, MixerState
 from ordinate.mixers._projections import AttentionMixer
+from ordinate.models.pair_state import PairState
 from ordinate.schemes._scheme import Placed
+from ordinate.schemes.none import NoPosition
 
 NormPosition = Literal["pre", "post", "res_post", "peri", "residual", "parallel", "shared"]
 
@@ -70,6 +72,8 @@ class Block(nn.Module):
 
         x = x + mixer(norm(x));   x = x + cross(norm(x), source);   x = x + feedforward(norm(x))
 
+    With `add_mixer` a second mixer reads the input of the first, without a scheme, and the two outputs are added.
+
     Args:
         mixer: token mixer, such as self-attention.
         feedforward: feed-forward network, applied to each token; None: the layer has none (Mamba).
@@ -113,12 +117,31 @@ class Block(nn.Module):
             nn.Identity() if layer_scale is None or not has else LayerScale(width, layer_scale) for has in (True, fed)
         )
         self.dropout = BranchDropout(dropout, residual_scale)
+        self.second_mixer: Mixer[Any] | None = None
+
+    def add_mixer(self, mixer: Mixer[Any]) -> None:
+        """Give the layer a second mixer, whose output is added to that of the first."""
+        self.second_mixer, self.without_positions = mixer, NoPosition()
+
+    @property
+    def mixers(self) -> tuple[Mixer[Any], ...]:
+        """The mixers of the layer, one or two."""
+        return (self.mixer,) if self.second_mixer is None else (self.mixer, self.second_mixer)
+
+    def mix(self, x: Tokens, at: Placed, state: MixerState | None = None) -> tuple[Tokens, MixerState | None]:
+        """Output of the mixer, or the sum of those of both, and the new state."""
+        if self.second_mixer is None:
+            return self.mixer(x, at, state)
+        first, second = (state.first, state.second) if isinstance(state, PairState) else (None, None)
+        mixed, first = self.mixer(x, at, first)
+        added, second = self.second_mixer(x, Placed(self.without_positions, at.where), second)
+        return mixed + added, PairState(first, second)
 
     def mixer_branch(
         self, x: Tokens, at: Placed, state: MixerState | None = None
     ) -> tuple[Tokens, MixerState | None]:
         """Output of the mixer branch, and the new state of the mixer."""
-        mixed, state = self.mixer(self.mixer_norm(x), at, state)
+        mixed, state = self.mix(self.mixer_norm(x), at, state)
         return self.dropout(self.mixer_scale(mixed)), state
 
     def feedforward_branch(self, x: Tokens) -> Tokens:
@@ -139,7 +162,7 @@ class Block(nn.Module):
     ) -> tuple[Tokens, MixerState | None]:
         """Apply the layer; return the tokens and the new state of the mixer."""
         x, read = self.before_branch(self.mixer_norm, x)
-        mixed, state = self.mixer(read, at, state)
+        mixed, state = self.mix(read, at, state)
         x = self.after_branch(self.mixer_norm, x, self.mixer_out_norm(self.mixer_scale(mixed)))
         if cross_input is not None:
             x, read = self.before_branch(self.cross_norm, x)
@@ -276,7 +299,7 @@ class SharedNormParallelBlock(Block):
     ) -> tuple[Tokens, MixerState | None]:
         """Apply the layer; see `Block.forward`."""
         normed = self.mixer_norm(x)
-        mixed, state = self.mixer(normed, at, state)
+        mixed, state = self.mix(normed, at, state)
         if cross_input is not None:
             mixed = mixed + cross_input.attend(self.cross, normed)
         fed = self.feedforward_scale(cast(nn.Module, self.feedforward)(normed))

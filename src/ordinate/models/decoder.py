@@ -45,7 +45,8 @@ class Decoder(Backbone, SavedModel):
         seed = int(torch.randint(2**62, (), device="cpu"))
         super().__init__(shape)
         for block in self.blocks:
-            cast(Block, block).mixer.check_causal()
+            for mixer in cast(Block, block).mixers:
+                mixer.check_causal()
         own, biased = shape.head == "next_token" and not shape.tie_embeddings, "head" in shape.bias
         narrow, wide, appended = shape.table_width, shape.width, self.first_scheme.appended_width
         same = narrow == wide

@@ -79,8 +79,8 @@ class Encoder(Backbone, SavedModel):
         seed = int(torch.randint(2**62, (), device="cpu"))
         super().__init__(shape)
         for block in self.blocks:
-            mixer = cast(Block, block).mixer
-            (mixer.check_causal if shape.causal else mixer.check_bidirectional)()
+            for mixer in cast(Block, block).mixers:
+                (mixer.check_causal if shape.causal else mixer.check_bidirectional)()
         if "embed" in self.first_scheme.hooks:
             need_size("the token embeddings", self.first_scheme, "width", shape.table_width)
         self.padding_position = None if shape.padding is None else nn.Embedding(1, shape.table_width)

@@ -58,9 +58,11 @@ class EncoderDecoder(nn.Module, SavedModel):
         self.shape = shape
         self.encoder, self.decoder = LayerStack(shape.encoder_shape), LayerStack(shape)
         for block in self.encoder.blocks:
-            cast(Block, block).mixer.check_bidirectional()
+            for mixer in cast(Block, block).mixers:
+                mixer.check_bidirectional()
         for block in self.decoder.blocks:
-            cast(Block, block).mixer.check_causal()
+            for mixer in cast(Block, block).mixers:
+                mixer.check_causal()
         recipe = shape.make_cross_attention_schemes()
         for layer, (block, index) in enumerate(zip(self.decoder.blocks, recipe.scheme_of_layer, strict=True)):
             cross, scheme = cast(Block, block).cross, recipe.schemes[index]

@@ -10,7 +10,14 @@ from ordinate.core.checks import need_known, need_positive_counts
 from ordinate.core.shapes import Tokens
 from ordinate.models.expert_choice import SCORES, WideLinear, capped
 from ordinate.models.expert_options import ExpertOptions
-from ordinate.models.feedforward import FEEDFORWARD_KINDS, GATED, FeedForward, FeedForwardKind, make_activation
+from ordinate.models.feedforward import (
+    FEEDFORWARD_KINDS,
+    GATED,
+    NO_SCALES,
+    FeedForward,
+    FeedForwardKind,
+    make_activation,
+)
 from ordinate.ops.grouped_linear import grouped_linear
 from ordinate.ops.linear_layer import Linear
 
@@ -160,6 +167,7 @@ def make_feedforward(
     *,
     options: ExpertOptions | None,
     layer: int,
+    scales: tuple[float, ...] = NO_SCALES,
 ) -> FeedForward | Experts:
     """Build the feed-forward network of a layer, or its experts.
 
@@ -170,9 +178,10 @@ def make_feedforward(
         bias: what has biases: `feedforward`, `feedforward_in`, `router`.
         options: the experts of the model; None: none.
         layer: the layer, counted from 0.
+        scales: factors of a feed-forward: see `FeedForward`.
     """
     both = "feedforward" in bias
     if options is not None and layer not in options.dense_layers:
         return Experts(kind, width, hidden, options, bias=both, router_bias="router" in bias)
     wide = hidden if options is None or options.dense_hidden is None else options.dense_hidden
-    return FeedForward(kind, width, wide, bias=both or "feedforward_in" in bias, out_bias=both)
+    return FeedForward(kind, width, wide, bias=both or "feedforward_in" in bias, out_bias=both, scales=scales)

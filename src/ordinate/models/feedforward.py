@@ -39,6 +39,8 @@ GATED: dict[Gate, Activation] = {
     "gated_tanh": "tanh",
 }
 """The activation function of each gated linear unit."""
+NO_SCALES = 1.0, 1.0
+"""Factors of what the activation function reads and of the output that change nothing."""
 FEEDFORWARD_KINDS: tuple[FeedForwardKind, ...] = (*ACTIVATIONS, *LEARNED, *GATED)
 
 
@@ -48,6 +50,8 @@ class FeedForward(nn.Module):
         plain:  W_2 f(W_1 x)
         gated:  W_3 (f(W_1 x) * W_2 x),   [W_1; W_2] in one matrix, `widen`
 
+    With `scales` (g, o), f reads g W_1 x and the output is multiplied by o.
+
     Args:
         kind: f, or a gated linear unit with its f: swiglu (silu), geglu (gelu), geglu_tanh, reglu (relu), glu
             (sigmoid), bilinear (linear); for others gated_ before the name of f. f may have parameters: `prelu`, and
@@ -56,6 +60,7 @@ class FeedForward(nn.Module):
         hidden: width of the hidden layer.
         bias: whether the linear layers have biases.
         out_bias: whether the last one has one; None: as `bias`.
+        scales: factors of what f reads, and of the output (Falcon-H1).
 
     Raises:
         ValueError: an unknown kind, or a width that is not positive.
@@ -64,22 +69,35 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, kind: FeedForwardKind, width: int, hidden: int, *, bias: bool = False, out_bias: bool | None = None
+        self,
+        kind: FeedForwardKind,
+        width: int,
+        hidden: int,
+        *,
+        bias: bool = False,
+        out_bias: bool | None = None,
+        scales: tuple[float, ...] = NO_SCALES,
     ) -> None:
         super().__init__()
         need_known("feedforward", kind, FEEDFORWARD_KINDS)
         need_positive_counts(width=width, hidden=hidden)
-        self.gated = kind in GATED
+        self.gated, self.scales = kind in GATED, scales
         self.activation = make_activation(kind)
         self.widen = Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
         self.narrow = Linear(hidden, width, bias=bias if out_bias is None else out_bias)
 
     def forward(self, x: Tokens) -> Tokens:
         """Apply the network to each token."""
+        before, after = self.scales
         if not self.gated:
-            return self.narrow(self.activation(self.widen(x)))
+            return times(self.narrow(self.activation(times(self.widen(x), before))), after)
         gate, value = self.widen(x).chunk(2, -1)
-        return self.narrow(self.activation(gate) * value)
+        return times(self.narrow(self.activation(times(gate, before)) * value), after)
+
+
+def times(x: Tensor, factor: float) -> Tensor:
+    """Return x multiplied by a factor; with the factor 1, x itself."""
+    return x if factor == 1 else x * factor
 
 
 def make_activation(kind: FeedForwardKind) -> Callable[[Tensor], Tensor]:

@@ -124,9 +124,11 @@ def check_fixed_size(model: Decoder, prefix: Cache | None = None) -> None:
     """
     found = []
     for layer, (block, window) in enumerate(zip(model.blocks, model.shape.layer_windows, strict=True)):
-        mixer = cast(Block, block).mixer
-        if not mixer.supports_fixed_cache:
-            found.append(f"layer {layer} has the mixer {type(mixer).__name__}")
+        mixers = cast(Block, block).mixers
+        if len(mixers) > 1:
+            found.append(f"layer {layer} has a second mixer")
+        elif not mixers[0].supports_fixed_cache:
+            found.append(f"layer {layer} has the mixer {type(mixers[0]).__name__}")
         elif window is not None:
             found.append(f"layer {layer} has a window of {window} tokens")
         elif isinstance(block.feedforward, Experts):

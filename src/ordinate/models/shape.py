@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import torch
@@ -17,7 +18,6 @@ from ordinate.core.checks import (
     need_whole,
     need_window,
 )
-from ordinate.core.member_spec import MemberSpec
 from ordinate.core.option_values import normalise_fields
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
@@ -25,7 +25,7 @@ from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.expert_options import ExpertOptions, check_experts
 from ordinate.models.experts import make_feedforward
-from ordinate.models.feedforward import FEEDFORWARD_KINDS, FeedForwardKind, default_hidden_width
+from ordinate.models.feedforward import FEEDFORWARD_KINDS, NO_SCALES, FeedForwardKind, default_hidden_width
 from ordinate.models.layer_lists import Positions, check_layer_lists, of_each_layer, one_or_each
 from ordinate.models.mixer_layers import (
     check_head_width,
@@ -93,6 +93,8 @@ class Shape:
         head_width: channels of a head; None: width / heads.
         scheme: positional scheme, or several: a text, an instance, a class, or a list of these, see `SchemeSpec`.
         mixer: token mixer with options inline; a list is cycled over the layers: `window,window,softmax`.
+        second_mixer: mixer of each layer beside `mixer`, with the same input and without a scheme, whose output is
+            added to that of `mixer` (Falcon-H1); several are cycled over the layers; None: there is none.
         sliding_windows: sliding window of each layer, including the token itself; cycled over the layers; None: no
             window [tokens].
         max_length: longest input that schemes with a table must support [tokens].
@@ -105,6 +107,7 @@ class Shape:
             and residual connections carry the normalised input (Bloom, if so set). Several are cycled over the
             layers (Olmo Hybrid).
         feedforward: an activation function, a gated linear unit as `swiglu`, or `none` (Mamba): see `FeedForward`.
+        feedforward_scales: factors of what its activation function reads and of its output (Falcon-H1).
         hidden: hidden width of the feed-forward, or of each expert; None: 4 width, or 8/3 width if gated.
         experts: a mixture of experts in the feed-forward's place, `ExpertOptions(8)`: see `Experts`; None: none.
         bias: which parts have biases: `norm` (of `layer`), `feedforward` (`feedforward_in`: only the first of its
@@ -146,7 +149,10 @@ class Shape:
         ValueError: sizes that do not fit, or a choice that does not exist or has no effect.
     """
 
-    SPECS: ClassVar[Mapping[str, type[MemberSpec]]] = {"scheme": SchemeSpec, "mixer": MixerSpec}
+    SPECS: ClassVar[Mapping[str, type[MemberSpec]]] = {
+        "scheme": SchemeSpec,
+        **dict.fromkeys(("mixer", "second_mixer"), MixerSpec),
+    }
     """The fields that are specifications of schemes or mixers."""
 
     vocabulary: int
@@ -157,6 +163,7 @@ class Shape:
     head_width: int | None = None
     scheme: SchemeForm = "rope"
     mixer: MixerForm = "softmax"
+    second_mixer: MixerForm | None = None
     sliding_windows: tuple[int | None, ...] = (None,)
     max_length: int = 1024
     norm: Norm = "rms"
@@ -164,6 +171,7 @@ class Shape:
     zero_centred_norm: bool = False
     norm_position: Positions = "pre"
     feedforward: FeedForwardKind | Literal["none"] = "gelu"
+    feedforward_scales: tuple[float, ...] = NO_SCALES
     hidden: int | None = None
     experts: ExpertOptions | None = None
     bias: tuple[BiasLocation, ...] = ("norm",)
@@ -200,6 +208,7 @@ class Shape:
         object.__setattr__(self, "norm_position", one_or_each(self.norm_position))
         norms, mixers = self.norm_position, self.mixer_spec.entries
         counts = {"sliding_windows": len(self.sliding_windows), "mixers": len(mixers)}
+        counts["second mixers"] = 1 if self.second_mixer_spec is None else len(self.second_mixer_spec.entries)
         check_layer_lists(self.layers, norm_positions=1 if isinstance(norms, str) else len(norms), **counts)
         for kind, name, known in (
             ("norm", self.norm, NORMS),
@@ -294,6 +303,11 @@ class Shape:
         """`mixer`, parsed, to which the sizes of this model are given where a mixer takes them."""
         return MixerSpec.of(self.mixer, self.bindable_sizes)
 
+    @property
+    def second_mixer_spec(self) -> MixerSpec | None:
+        """`second_mixer`, parsed as `mixer` is; None: there is none."""
+        return None if self.second_mixer is None else MixerSpec.of(self.second_mixer, self.bindable_sizes)
+
     def make_schemes(self) -> LayerSchemes:
         """Build the positional schemes, with the scheme index of each layer."""
         return self.scheme_spec.build(self.bindable_sizes)
@@ -343,10 +357,13 @@ class Shape:
         """Build a layer, counted from 0."""
         kind, sizes = self.feedforward, (self.width, self.hidden_width, self.bias)
         bare = kind == "none" or layer in self.mixer_only_layers
-        inner = None if bare else make_feedforward(cast(Any, kind), *sizes, options=self.experts, layer=layer)
+        make = partial(make_feedforward, options=self.experts, layer=layer, scales=self.feedforward_scales)
+        inner = None if bare else make(cast(Any, kind), *sizes)
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         scales = self.dropout, self.layer_scale, cross, self.residual_scale
         made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
+        if self.second_mixer_spec is not None:
+            made.add_mixer(self.second_mixer_spec.build(layer, self.bindable_sizes))
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made

@@ -1,8 +1,10 @@
 """Options of a model that exclude each other, or have no effect without another."""
 
+import math
 from typing import Any
 
 from ordinate.core.checks import need
+from ordinate.models.feedforward import NO_SCALES
 from ordinate.models.norm_kinds import PARAMETRIC
 
 
@@ -21,6 +23,7 @@ def check_choices(shape: Any) -> None:
         "got embedding_scale=1.0",
         "give one, or leave it out",
     )
+    _check_feedforward_scales(shape)
     need(
         shape.norm in PARAMETRIC or not shape.zero_centred_norm,
         "zero_centred_norm is an option of norms with weights",
@@ -44,4 +47,21 @@ def check_choices(shape: Any) -> None:
         "reversible blocks need pre-norm layers",
         f"got norm_position={shape.norm_position!r} with blocks={shape.blocks!r}",
         "give norm_position='pre', or plain blocks",
+    )
+
+
+def _check_feedforward_scales(shape: Any) -> None:
+    """Raise unless the factors of the feed-forward are two, and have an effect."""
+    scales = shape.feedforward_scales
+    need(
+        len(scales) == len(NO_SCALES) and all(map(math.isfinite, scales)),
+        "feedforward_scales must be two finite numbers",
+        f"got {scales}",
+        "leave them out, for 1",
+    )
+    need(
+        scales == NO_SCALES or (shape.feedforward != "none" and shape.experts is None),
+        "feedforward_scales need a feedforward in each layer that is no mixture of experts",
+        f"got feedforward={shape.feedforward!r} and experts={shape.experts}",
+        "leave them out",
     )

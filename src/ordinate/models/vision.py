@@ -198,7 +198,8 @@ class VisionTransformer(LayerStack, SavedModel):
         super().__init__(shape)
         self.vision = shape
         for block in self.blocks:
-            cast(Block, block).mixer.check_bidirectional()
+            for mixer in cast(Block, block).mixers:
+                mixer.check_bidirectional()
         taken = [cast(Scheme, scheme).axes for scheme in self.schemes]
         self.axes = next((count for count in (2, 1) if all(count in axes for axes in taken)), 0)
         need(

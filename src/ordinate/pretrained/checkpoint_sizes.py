@@ -29,7 +29,7 @@ DIMENSIONS = frozenset(
      "n_shared_experts", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
      "state_size", "n_groups", "conv_kernel", "expand", "attention_heads", "kv_n_heads", "moe_num_experts",
      "moe_top_k", "num_shared_experts", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-     "linear_value_head_dim", "linear_conv_kernel_dim", "dim", "hidden_dim", "mamba_n_heads",
+     "linear_value_head_dim", "linear_conv_kernel_dim", "dim", "hidden_dim", "mamba_n_heads", "mamba_d_ssm",
      "mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_expand",
      "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "moe_shared_expert_intermediate_size",
      "moe_latent_size", "latent", "conv_L_cache", "linear_head_dim", "linear_num_heads",

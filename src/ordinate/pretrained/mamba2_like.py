@@ -153,6 +153,8 @@ def mamba2_rules(variant: Mamba2Options, there: str, here: str) -> Sequence[Tens
         here: its name in our model.
     """
     named = {"decay.log_rate": "A_log", "decay.bias": "dt_bias", "skip": "D", "norm_scale": "norm.weight"}
+    if not variant.norm:
+        del named["norm_scale"]
     if variant.convolution_bias:
         named["convolution.bias"] = "conv1d.bias"
     return [

@@ -247,7 +247,9 @@ def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:
     )
     plans = {name: plan for name, plan in vars(full).items() if name in ("scheme", "source_scheme")}
     same = vars(full) | {name: _canonical_plan(plan, full) for name, plan in plans.items()}
-    same["mixer"] = _canonical_mixers(full)
+    same["mixer"] = _canonical_mixers(full, full.mixer_spec)
+    second = full.second_mixer_spec
+    same["second_mixer"] = None if second is None else _canonical_mixers(full, second)
     # of the initial weights; schemes that depend on it have it as an option, compared with their others
     del same["embedding_std"]
     return same
@@ -259,9 +261,9 @@ def _canonical_plan(plan: SchemeSpec, shape: Shape) -> list[list[tuple[str, dict
     return [[_canonical_scheme(single, shape) for single in singles] for singles in layers]
 
 
-def _canonical_mixers(shape: Shape) -> list[tuple[str, dict[str, object]]]:
+def _canonical_mixers(shape: Shape, spec: MixerSpec) -> list[tuple[str, dict[str, object]]]:
     """Return the mixers of each layer, with all options, those that are sizes of the model included."""
-    entries = shape.mixer_spec.entries
+    entries = spec.entries
     return [_canonical_mixer(entries[layer % len(entries)], shape) for layer in range(shape.layers)]
 
 
