@@ -260,6 +260,7 @@ T5_FIELDS = {
     "is_decoder": [OUT, True, False],
     "is_encoder_decoder": [OUT, True, False],
 }
+NO_DINOV3 = ("qkv_bias", "hidden_dropout_prob", "attention_probs_dropout_prob")
 DINO_FIELDS = VISION_FIELDS | {
     "mlp_ratio": [OUT, 1, 2, 3],
     "layerscale_value": [OUT, 0.5],
@@ -2015,7 +2016,8 @@ FIELDS = {
     "dinov3_vit": (
         VISION,
         {
-            **{key: VISION_FIELDS[key] for key in VISION_FIELDS if key not in ("qkv_bias", "hidden_dropout_prob")},
+            **{key: VISION_FIELDS[key] for key in VISION_FIELDS if key not in NO_DINOV3},
+            "attention_dropout": DROPOUT,
             **{f"{part}_bias": [OUT, True, False] for part in ("query", "key", "value", "proj", "mlp")},
             "rope_theta": [OUT, 10.0, 1000.0],
             "layerscale_value": [OUT, 0.5],

@@ -18,6 +18,7 @@ from ordinate.core.checks import (
     need_whole,
     need_window,
 )
+from ordinate.core.member_spec import MemberSpec
 from ordinate.core.option_values import normalise_fields
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
@@ -61,6 +62,8 @@ POSITIVE = (
     "residual_scale",
 )  # fmt: skip
 """Numbers that must be above zero, where they are given."""
+MIXERS = "mixer", "second_mixer"
+"""The fields that are specifications of mixers."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +152,7 @@ class Shape:
         ValueError: sizes that do not fit, or a choice that does not exist or has no effect.
     """
 
-    SPECS: ClassVar[Mapping[str, type[MemberSpec]]] = {
-        "scheme": SchemeSpec,
-        **dict.fromkeys(("mixer", "second_mixer"), MixerSpec),
-    }
+    SPECS: ClassVar[Mapping[str, type[MemberSpec]]] = {"scheme": SchemeSpec, **dict.fromkeys(MIXERS, MixerSpec)}
     """The fields that are specifications of schemes or mixers."""
 
     vocabulary: int

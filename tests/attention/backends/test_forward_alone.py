@@ -53,7 +53,7 @@ def test_pytorch_computes_a_short_forward_pass_on_intel(scheme, where, type, fas
         (Fire(heads=2), Geometry.causal(91), torch.float32, "dense_bias"),
         (Fire(heads=2), Geometry.full(1700), torch.float32, "dense_bias"),
         (Cope(head_width=16), Geometry.full(91), torch.float32, "dense_bias"),
-        (Shaw(heads=2, head_width=16), Geometry.full(60), torch.float32, "dense_bias"),
+        (Shaw(heads=2, head_width=16), Geometry.full(90), torch.float32, "dense_bias"),
     ],
 )
 def test_longer_ones_are_computed_in_cpp(scheme, where, type, backend, intel):
