@@ -143,6 +143,7 @@ PLACES = {
     "decoder": {"decoder": "training steps", "decoder-avx2": "training steps with AVX2"},
     "lengths": {
         "lengths-zen4": "lengths with Zen 4",
+        "lengths-intel": "lengths with Intel",
         "lengths-uncompiled-zen4": "lengths without a compiler with Zen 4",
     },
 }

@@ -24,6 +24,7 @@ def intel(request, monkeypatch):
     [
         (Alibi(heads=2), Geometry.causal(90), torch.float32, "native"),
         (Alibi(heads=2), Geometry.full(90), torch.bfloat16, "native"),
+        (NoPosition(), Geometry.full(180), torch.float32, "native"),
         (NoPosition(), Geometry.full(720), torch.bfloat16, "native"),
         (Fire(heads=2), Geometry.causal(90), torch.float32, "dense_bias"),
         (Fire(heads=2), Geometry.full(1100), torch.float32, "dense_bias"),
@@ -47,11 +48,11 @@ def test_pytorch_computes_a_short_forward_pass_on_intel(scheme, where, type, fas
     ("scheme", "where", "type", "backend"),
     [
         (Alibi(heads=2), Geometry.causal(91), torch.float32, "native"),
-        (NoPosition(), Geometry.full(720), torch.float32, "native"),
+        (NoPosition(), Geometry.full(182), torch.float32, "native"),
         (NoPosition(), Geometry.causal(720), torch.bfloat16, "native"),
         (NoPosition(), Geometry.full(725), torch.bfloat16, "native"),
         (Fire(heads=2), Geometry.causal(91), torch.float32, "dense_bias"),
-        (Fire(heads=2), Geometry.full(1700), torch.float32, "dense_bias"),
+        (Fire(heads=2), Geometry.full(1300), torch.float32, "dense_bias"),
         (Cope(head_width=16), Geometry.full(91), torch.float32, "dense_bias"),
         (Shaw(heads=2, head_width=16), Geometry.full(90), torch.float32, "dense_bias"),
     ],

@@ -25,9 +25,10 @@ MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
 # with fewer in a head PyTorch's attention with the bias as a tensor is faster, unless that has relative vectors
 MIN_HEAD_PAIRS, MIN_CONTENT_PAIRS = 2**12, 2**10
 # as many times more for a bias in a forward pass alone on a processor of Intel's (measured on Granite Rapids), there
-# without a mask and with at most so many pairs in all, and for a bias that depends on the content without vectors
-MORE_FORWARD, MORE_FULL, MAX_FULL_PAIRS, MORE_CONTENT = 2, 2048, 2**25, 8
-# with more keys blocks of queries are faster, whose biases stay in the cache, but not if a head has fewer pairs
+# without a mask, and for a bias that depends on the content without vectors
+MORE_FORWARD, MORE_FULL, MORE_CONTENT = 2, 512, 8
+# with more keys blocks of queries are faster, whose biases stay in the cache, but not if a head has fewer pairs; with
+# twice as many where no mask leaves keys out of a block
 MAX_KEYS, MIN_BLOCK_PAIRS = 512, 2**16
 
 
@@ -37,7 +38,8 @@ class DenseBias(Backend):
     The scheme computes what it adds to the scores of all pairs; relative position vectors (Shaw, Transformer-XL,
     DeBERTa) are multiplied with queries and keys and read as a skewed view. The kernel adds it to the scores and
     returns its gradient, and the attention weights where vectors are added to the values (Shaw). With more than 2^24
-    pairs over batch and heads this is done for a block of queries at a time, and again in the backward pass.
+    pairs over batch and heads, 512 keys, or 1024 without a mask, this is done for a block of queries at a time, and
+    again in the backward pass.
     """
 
     priority = 350
@@ -63,7 +65,7 @@ class DenseBias(Backend):
         scheme, long = call.at.scheme, not torch.compiler.is_compiling() and call.k.shape[2] > MAX_KEYS
         few = few_head_pairs(call, MIN_BLOCK_PAIRS if long else MIN_CONTENT_PAIRS)
         if scheme.hooks == ("bias",):
-            full = call.where.is_unmasked and call.num_pairs <= MAX_FULL_PAIRS
+            full = call.where.is_unmasked and call.num_pairs <= MAX_PAIRS
             least = MIN_HEAD_PAIRS * (MORE_FULL if full else MORE_FORWARD)
             return few or few_head_pairs(call, MIN_HEAD_PAIRS) or few_forward_pairs(call, least)
         short = few_forward_pairs(call, MORE_CONTENT * MIN_CONTENT_PAIRS)
@@ -104,7 +106,7 @@ class DenseBias(Backend):
 
 
 def _in_blocks(call: AttentionCall) -> bool:
-    return call.num_pairs > MAX_PAIRS or call.k.shape[2] > MAX_KEYS
+    return call.num_pairs > MAX_PAIRS or call.k.shape[2] > (2 * MAX_KEYS if call.where.is_unmasked else MAX_KEYS)
 
 
 def _terms(call: AttentionCall) -> Terms:
