@@ -153,6 +153,8 @@ def test_heads_must_divide_the_width_where_transformers_says_so(family):
     if "mamba_n_heads" in SIZES[family]:
         # those divide twice the width
         told |= {"mamba_n_heads": 4, "mamba_d_head": 9}
+    if "mamba_d_ssm" in SIZES[family]:
+        told |= {"mamba_d_ssm": 36}
     divide, kind = family_of(family).heads_divide_width, transformers.CONFIG_MAPPING[family_of(family).model_type]
     with pytest.raises(Exception, match=r"\(18\) is not a multiple of .* heads") if divide else nullcontext():
         kind(**SIZES[family] | told)

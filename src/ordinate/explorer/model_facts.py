@@ -100,14 +100,14 @@ def _check_mixers(model: Backbone) -> None:
         plain = plain and (type(mixer.q_norm) is nn.Identity or _is_learned_rms(mixer.q_norm))
         plain = plain and not getattr(mixer.q_norm, "zero_centred", False) and not mixer.qk_norm_after
         plain = plain and mixer.output_gate is None and not mixer.encode_values and mixer.chunk is None
-        plain = plain and block.second_mixer is None
         plain = plain and (mixer.value_width, mixer.value_scale) == (mixer.head_width, 1)
         must = (
             "the explorer runs softmax attention without output_gate, softcap, sinks, clip_qkv, qk_norm_kind, "
-            "qk_norm_across, qk_norm_after, qk_norm_zero_centred, value_width, value_scale, chunk, encode_values and "
-            "second_mixer"
+            "qk_norm_across, qk_norm_after, qk_norm_zero_centred, value_width, value_scale, chunk and encode_values"
         )
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
+        second = model.shape.second_mixer
+        need(second is None, "the explorer runs layers of one mixer", f"got second_mixer={second!r}", "give another")
 
 
 def _is_learned_rms(norm: nn.Module) -> bool:
