@@ -42,8 +42,8 @@ class TensorRule:
 
     adds: ClassVar[bool] = False
     """Whether the Ordinate tensor is a sum of those of the checkpoint, so that its gradient is that of the first."""
-    lacks: ClassVar[bool] = False
-    """Whether the Ordinate tensor has numbers that the checkpoint lacks, so that they have no gradient there."""
+    incomplete: ClassVar[bool] = False
+    """Whether the checkpoint lacks a part of the Ordinate tensor, which has no gradient in transformers then."""
 
     ours: str
     theirs: tuple[str, ...]
@@ -142,7 +142,7 @@ class Family(ABC):
     """A model family, identified by its `model_type`: converts config.json to a `Shape` and maps tensor names.
 
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
-    May: `aliases` with `yielding_aliases` (other names of keys), `complete_config` (settings that follow from others
+    May: `aliases` with `fallback_aliases` (other names of keys), `complete_config` (settings that follow from others
         or from the tensor names), `refined` (those that follow from the numbers of tensors), `ignored_suffixes`,
         `ignored` or `ignores` (checkpoint tensors to ignore), `renamed` (other names of tensors), `wide` (tensors
         that stay in 32 bits), `copies` (tensors that are tied to the token table), `computed` (tensors that follow
@@ -164,9 +164,9 @@ class Family(ABC):
     defaults: ClassVar[Mapping[str, Any]]
     """Default values of keys that config.json may omit, as in transformers."""
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names of keys, as in transformers (`attribute_map`). They precede the keys, as there."""
-    yielding_aliases: ClassVar[frozenset[str]] = frozenset()
-    """Those of them that count only where the key itself is missing."""
+    """Other names of keys, as in transformers (`attribute_map`). They take precedence over the keys, as there."""
+    fallback_aliases: ClassVar[frozenset[str]] = frozenset()
+    """Those of `aliases` that are read only where the key itself is missing."""
     ignored_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
     renamed: ClassVar[Mapping[str, str]] = {}
@@ -215,7 +215,7 @@ class Family(ABC):
         told = {
             self.aliases[name]: value
             for name, value in given.items()
-            if name in self.aliases and not (name in self.yielding_aliases and self.aliases[name] in own)
+            if name in self.aliases and not (name in self.fallback_aliases and self.aliases[name] in own)
         }
         check_types({**own, **told}, self.defaults)
         lacking = [

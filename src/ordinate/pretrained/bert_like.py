@@ -185,7 +185,7 @@ class BertLike(Family):
         return [TensorRule("schemes.0.table", (table,))]
 
     def mixer(self, config: Mapping[str, Any]) -> str:
-        """Return the mixer spec."""
+        """Return the mixer of these settings, with its options: `mixer` of the shape."""
         return MIXER
 
     def pool_activation(self, config: Mapping[str, Any]) -> Activation:

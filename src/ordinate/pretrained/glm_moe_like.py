@@ -41,7 +41,7 @@ class GlmMoeLike(DeepseekMoeLike):
     }
     """Default values that these families share."""
     aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, PREDICTORS_ALIAS: PREDICTORS}
-    yielding_aliases = frozenset({PREDICTORS_ALIAS})
+    fallback_aliases = frozenset({PREDICTORS_ALIAS})
     optional_biases = ("attention_bias",)
     out_bias = False
     qk_norm_key = "use_qk_norm"

@@ -78,7 +78,7 @@ class Mamba2Keys:
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """The keys of config.json that are given."""
         named = (getattr(self, field.name) for field in fields(self))
         return frozenset(name for name in named if name is not None)
 

@@ -70,7 +70,7 @@ class MambaKeys:
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """The keys of config.json of all settings."""
         return frozenset(getattr(self, field.name) for field in fields(self))
 
     def spec(self, config: Mapping[str, Any], inner: int, activation: Activation, norms: Mapping[str, Any]) -> str:

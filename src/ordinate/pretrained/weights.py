@@ -187,10 +187,28 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
     shape, kind = model.shape, next(model.parameters()).dtype
     if shape.norm_eps is None:
         shape = replace(shape, norm_eps=_default_eps(shape, kind))
-    config = family.write_config(shape)
-    computed = family.computed(shape)
+    config = _config_of(family, shape, kind, model_type)
+    writing = read_generation_config(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f".{WEIGHTS}"
+    save_file(_written(family, shape, model.state_dict()), fresh, metadata={"format": "pt"})
+    fresh.replace(folder / WEIGHTS)
+    about = {"model_type": family.model_type, "dtype": str(kind).removeprefix("torch.")}
+    write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
+    if writing and any(name in config for name in SPECIAL_TOKENS):
+        known = {*SPECIAL_TOKENS, *SETTINGS}
+        kept = {name: value for name, value in writing.items() if name not in known}
+        told = {name: config[name] for name in (*TOKEN_KEYS, *SETTINGS) if name in config}
+        write_json(folder / GENERATION_CONFIG, kept | told)
+    # the new file is there: nothing needs them
+    remove_shards(folder)
+
+
+def _config_of(family: Family, shape: Shape, kind: torch.dtype, model_type: str) -> dict[str, Any]:
+    """Return the contents of config.json; raise a ValueError if reading it back gives another shape."""
+    config, computed = family.write_config(shape), family.computed(shape)
     names = [*(name for rule in family.all_rules(shape) for name in rule.theirs), *computed]
-    # reading the new config back must give the same shape: otherwise the model would silently load as another one
+    # otherwise the model would silently load as another one
     read = family.read_config(config, names)
     read = family.refined(read, computed) if computed else read
     own, came = (_comparable(each, kind) for each in (shape, read))
@@ -200,23 +218,7 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
         ", ".join(f"{name}={own[name]!r} would become {came[name]!r}" for name in own if own[name] != came[name]),
         "choose another family, or use save_pretrained",
     )
-    writing = read_generation_config(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f".{WEIGHTS}"
-    save_file(_written(family, shape, model.state_dict()), fresh, metadata={"format": "pt"})
-    fresh.replace(folder / WEIGHTS)
-    about = {
-        "model_type": family.model_type,
-        "dtype": str(kind).removeprefix("torch."),
-    }
-    write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
-    if writing and any(name in config for name in SPECIAL_TOKENS):
-        known = {*SPECIAL_TOKENS, *SETTINGS}
-        kept = {name: value for name, value in writing.items() if name not in known}
-        told = {name: config[name] for name in (*TOKEN_KEYS, *SETTINGS) if name in config}
-        write_json(folder / GENERATION_CONFIG, kept | told)
-    # the new file is there: nothing needs them
-    remove_shards(folder)
+    return config
 
 
 def _written(family: Family, shape: Shape, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -330,3 +330,13 @@ def test_a_mixer_that_adds_columns_to_keys_has_no_projection():
     model = attach(Decoder(Shape(vocabulary=11, width=16, layers=1, heads=2, mixer="fox", scheme="none")))
     with pytest.raises(NotApplicable, match="queries and keys of layer 0 are not linear maps of its input"):
         model.projection(0)
+
+
+def test_a_mask_that_a_second_mixer_would_not_see_is_refused():
+    model = Decoder(Shape(**SIZES, scheme="rope", second_mixer="mamba2")).eval()
+    subject, ids, watch = attach(model), torch.arange(6)[None], All()
+    subject.forward(Inputs(ids), watch)
+    # the attention pattern is that of the first mixer
+    assert watch.seen.keys() == {0, 1, 2}
+    with pytest.raises(NotApplicable, match="another attention mask does not reach the second mixer of a layer"):
+        subject.forward(Inputs(ids, mask=torch.ones(1, 6, 6, dtype=torch.bool)))

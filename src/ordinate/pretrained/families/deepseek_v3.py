@@ -34,7 +34,7 @@ class DeepseekV3(LatentMoeLike):
     predictor = 61
     head_dim_counts = True
     aliases: ClassVar[Mapping[str, str]] = {**DeepseekMoeLike.aliases, PREDICTORS_ALIAS: PREDICTORS}
-    yielding_aliases = frozenset({PREDICTORS_ALIAS})
+    fallback_aliases = frozenset({PREDICTORS_ALIAS})
     null_is_false = frozenset({"norm_topk_prob"})
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,

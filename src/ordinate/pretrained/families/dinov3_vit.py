@@ -38,7 +38,7 @@ class PartialQKV(StackedQKV):
         present: whether the checkpoint has that of queries, of keys, of values.
     """
 
-    lacks = True
+    incomplete = True
     present: tuple[bool, ...] = (True, True, True)
 
     def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
@@ -51,11 +51,13 @@ class PartialQKV(StackedQKV):
 
 
 class Dinov3Vit(VisionFamily):
-    """DINOv3: a ViT trained by self-supervised learning, with RoPE over the centres of patches, which alone it turns.
+    """DINOv3: a ViT trained by self-supervised learning, with 2D RoPE of the patches by their normalised centres.
+
+    Class token and registers are not rotated.
 
     Source: Siméoni et al. 2025, DINOv3, https://arxiv.org/abs/2508.10104.
-    Departs: coordinates are not shifted, jittered or rescaled at random in training. A model without biases of its
-        keys is saved with them.
+    Departs: coordinates are not shifted, jittered or rescaled at random in training. Where the keys have no bias, it
+        is read as zeros, trained, and saved.
     """
 
     model_type = "dinov3_vit"
@@ -158,13 +160,14 @@ class Dinov3Vit(VisionFamily):
 
 
 def _bias_rules(ours: str, theirs: tuple[str, ...], present: tuple[bool, ...]) -> list[TensorRule]:
+    """Return the mapping of the bias of queries, keys and values, of which a checkpoint has those of these names."""
     if not theirs:
         return []
     return [StackedQKV(ours, theirs) if all(present) else PartialQKV(ours, theirs, present)]
 
 
 def _scheme(shape: VisionShape, theta: float) -> str:
-    """Return the scheme of a shape."""
+    """Return the scheme of a vision model of this shape: its `scheme`."""
     sides = ";".join(map(str, shape.patch_grid(*shape.image)))
     return f"axial:{SPACING},theta={theta},grid_size={sides}"
 

@@ -36,7 +36,7 @@ class Mellum(MoeLike):
         PUBLISHED_COUNT: COUNT,
         "num_mtp_layers": "num_nextn_predict_layers",
     }
-    yielding_aliases = frozenset(aliases)
+    fallback_aliases = frozenset(aliases)
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 98_304,

@@ -20,7 +20,7 @@ class Qwen3Moe(QwenMoeLike):
     causal_lm_class = "Qwen3MoeForCausalLM"
     span_prefix = "transformer."
     aliases: ClassVar[Mapping[str, str]] = {PUBLISHED_COUNT: COUNT}
-    yielding_aliases = frozenset({PUBLISHED_COUNT})
+    fallback_aliases = frozenset({PUBLISHED_COUNT})
     defaults: ClassVar[Mapping[str, Any]] = {
         **QwenMoeLike.usual_experts,
         "intermediate_size": 6144,

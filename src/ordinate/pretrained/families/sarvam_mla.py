@@ -40,7 +40,7 @@ class SarvamMla(LatentMoeLike):
         "num_experts": PUBLISHED_COUNT,
         "num_shared_experts": SHARED,
     }
-    yielding_aliases = frozenset({PREDICTORS_ALIAS})
+    fallback_aliases = frozenset({PREDICTORS_ALIAS})
     expert_sizes = frozenset({*LatentMoeLike.expert_sizes, "num_experts", "num_shared_experts"})
     optional_sizes = frozenset({"intermediate_size", *expert_sizes})
     null_is_false = frozenset({"norm_topk_prob"})

@@ -40,7 +40,7 @@ class GradientCheck(Check):
         found = {name: _gradient(tensor) for name, tensor in model.named_parameters()}
         model.zero_grad(set_to_none=True)
         shape = self.runner.shape
-        for rule in self.lacking():
+        for rule in self.incomplete_rules():
             found[rule.ours] = rule.read(rule.write(found[rule.ours], shape), shape)
         return {GRADIENTS: found}
 
@@ -66,9 +66,9 @@ class GradientCheck(Check):
         fixed = {rule.ours for rule in family.all_rules(shape) if buffers.issuperset(rule.theirs)}
         return {GRADIENTS: {name: tensor.detach() for name, tensor in read.items() if name not in fixed}}
 
-    def lacking(self) -> list[TensorRule]:
-        """Return the mappings of tensors that have numbers which the checkpoint lacks."""
-        return [rule for rule in self.runner.family.all_rules(self.runner.shape) if rule.lacks]
+    def incomplete_rules(self) -> list[TensorRule]:
+        """Return the mappings of tensors of which the checkpoint lacks a part."""
+        return [rule for rule in self.runner.family.all_rules(self.runner.shape) if rule.incomplete]
 
     def differentiate(self, compute: Callable[[], Outputs]) -> None:
         """Compute the gradients of the loss of these outputs."""
@@ -92,8 +92,8 @@ class GradientCheck(Check):
         tolerance, basis = float32_tolerance(rounding, angle, GRADIENT_FACTOR)
         left_out = sorted(own.keys() - other.keys())
         notes = [f"transformers does not differentiate {', '.join(left_out)}"] if left_out else []
-        parts = [rule.ours for rule in self.lacking()]
-        notes += [f"of {', '.join(parts)} what transformers has is compared"] if parts else []
+        parts = [rule.ours for rule in self.incomplete_rules()]
+        notes += [f"only the parts that transformers has are compared of {', '.join(parts)}"] if parts else []
         found = gradient_differences("Ordinate and transformers", own, other, self.names())
         return CheckResult.judge(self.name, self.about, found, tolerance, basis, "; ".join(notes))
 

@@ -249,6 +249,8 @@ class HookedOrdinateModel(ModelAdapter):
             raise NotApplicable(f"{self._facts.name} takes {'images' if self.body.tokens is None else 'texts'}")
         if watch.overridden & ATTENTION_HOOKS or inputs.mask is not None:
             self._need_attention(range(len(self.blocks)))
+        if inputs.mask is not None and self.stack.shape.second_mixer is not None:
+            raise NotApplicable("another attention mask does not reach the second mixer of a layer")
         if "residual" in watch.overridden and self.stack.shape.blocks == "reversible":
             raise NotApplicable("reversible layers have two residual streams")
 
