@@ -16,7 +16,7 @@ ALSO = {
     *("ElectraForCausalLM", "RobertaPreLayerNormForCausalLM", "RoFormerForCausalLM"),
     *("Data2VecTextForCausalLM", "XLMRobertaXLForCausalLM", "MegatronBertForCausalLM", "MegatronBertForPreTraining"),
     *("ErnieForCausalLM", "ErnieForPreTraining", "AlbertForPreTraining"),
-    *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "T5Model", "MT5Model", "UMT5Model"),
+    *("Dinov2Backbone", "Dinov2WithRegistersBackbone", "DINOv3ViTBackbone", "T5Model", "MT5Model", "UMT5Model"),
     *("BartModel", "MBartModel", "PegasusModel", "MarianModel", "M2M100Model", "PLBartModel", "BlenderbotModel"),
 }
 
