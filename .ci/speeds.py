@@ -144,6 +144,7 @@ PLACES = {
     "lengths": {
         "lengths-zen4": "lengths with Zen 4",
         "lengths-intel": "lengths with Intel",
+        "lengths-intel-set-to-avx2": "lengths with Intel set to AVX2",
         "lengths-uncompiled-zen4": "lengths without a compiler with Zen 4",
     },
 }

@@ -173,7 +173,7 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
         ({"blocks": "reversible"}, "blocks='plain'; got 'reversible'"),
         (
             {"mixer": "linear", "scheme": "none"},
-            "qk_norm_zero_centred, value_width, value_scale, chunk and encode_values; got mixer='linear'",
+            "value_scale, value_norm, values_of_keys, chunk and encode_values; got mixer='linear'",
         ),
         ({"mixer": "softmax:variant.softcap=5"}, "encode_values; got mixer='softmax:variant.softcap"),
         ({"mixer": "softmax:variant.sinks=true"}, "without output_gate, softcap, sinks, clip_qkv"),
@@ -187,11 +187,11 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
         ({"mixer": "softmax:variant.chunk=4"}, "encode_values; got"),
         (
             {"mixer": "softmax:variant.value_width=3"},
-            "value_width, value_scale, chunk and encode_values; got mixer='softmax:v",
+            "value_width, value_scale, value_norm, values_of_keys, chunk and encode_values; got mixer='softmax:v",
         ),
         (
             {"mixer": "softmax:variant.value_scale=0.5"},
-            "value_width, value_scale, chunk and encode_values; got mixer='softm",
+            "value_width, value_scale, value_norm, values_of_keys, chunk and encode_values; got mixer='softm",
         ),
         ({"mixer": "softmax:variant.output_gate=true"}, "encode_values; got mixer='softmax:variant.output"),
         ({"norm": "nonparametric"}, "with norm='rms' or norm='layer'; got 'nonparametric'"),

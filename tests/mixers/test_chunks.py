@@ -9,7 +9,7 @@ import torch
 from ordinate import Cache, Decoder, Geometry, Shape, generate
 from ordinate.core.sequence_shard import SequenceShard
 from ordinate.mixers import _projections
-from ordinate.mixers._projections import AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers.softmax import Softmax
 from ordinate.models.fixed_cache import DecodingStep
 from ordinate.schemes import Alibi, NoPosition, Rope

@@ -3,8 +3,8 @@ import torch
 
 from ordinate import Geometry, attend
 from ordinate.mixers import Softmax
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AttentionOptions
 from ordinate.schemes import Alibi, Pope, Rope
 
 

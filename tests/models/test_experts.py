@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 
 from ordinate import Cache, Decoder, Encoder, EncoderShape, Geometry, Shape
 from ordinate.models.expert_options import ExpertOptions
-from ordinate.models.experts import Experts
+from ordinate.models.experts import Experts, NormedExperts
 from ordinate.models.feedforward import GATED
 from ordinate.ops import grouped_linear
 from ordinate.ops.activation import ACTIVATIONS
+from ordinate.ops.rms_norm import RMSNorm
 from ordinate.pretrained.read_model import read_model
 from ordinate.probing import attach
 from ordinate.probing._adapter import Inputs
@@ -53,6 +55,8 @@ FORMS = {
     "weighted inputs, biases": ("gelu", ExpertOptions(4, 3, latent=10, weighted_inputs=True, scale=1.5), True),
     "latent": ("swiglu", ExpertOptions(5, latent=6, shared_hidden=7), False),
     "latent, biases": ("gelu", ExpertOptions(4, 3, latent=10), True),
+    "Gemma 4": ("geglu_tanh", ExpertOptions(5, 3, router_norm_eps=0.3, expert_factors=True), False),
+    "router with a norm and a bias": ("gelu", ExpertOptions(4, router_norm_eps=0.0, shared_hidden=5), True),
     "sigmoids": ("gelu", ExpertOptions(4, 3, normalise=False, scores="sigmoid", shared_hidden=5), True),
 }
 
@@ -116,7 +120,10 @@ def looped(name, experts, x):
     """The formula, one token and one expert after the other."""
     options, rows = FORMS[name][1], []
     for token in x.flatten(0, -2):
-        logits = layer(experts.router, token)
+        routed, eps = token, options.router_norm_eps
+        if eps is not None:
+            routed = token / (token.square().mean() + eps).sqrt() * experts.router.factors / WIDTH**0.5
+        logits = layer(experts.router, routed)
         cap = options.logit_softcap
         logits = logits if cap is None else cap * torch.tanh(logits / cap)
         scores = torch.softmax(logits, 0) if options.scores == "softmax" else 1 / (1 + torch.exp(-logits))
@@ -128,6 +135,8 @@ def looped(name, experts, x):
         total = sum(scores[one] for one in chosen) + options.sum_eps if options.normalise else 1
         read = token if options.latent is None else layer(experts.compress, token)
         shares = [options.scale * scores[one] / total for one in chosen]
+        if options.expert_factors:
+            shares = [share * experts.factors[one] for share, one in zip(shares, chosen, strict=True)]
         inner, outer = ([1] * len(shares), shares)[:: -1 if options.weighted_inputs else 1]
         each = (
             layer(experts.narrow, hidden(name, layer(experts.widen, share * read, one)), one)
@@ -202,6 +211,71 @@ def test_a_gate_or_a_shared_network_that_is_left_out_is_noticed():
         setattr(experts, part, None)
         with pytest.raises(AssertionError, match="off by"):
             assert_as_close(experts(x), expected, expected)
+
+
+def test_factors_and_a_norm_of_the_router_that_are_left_out_are_noticed():
+    experts, x = made("Gemma 4"), drawn(2, 9, WIDTH)
+    expected = looped("Gemma 4", experts, x)
+    for place, name in ((experts, "factors"), (experts.router, "norm")):
+        usual = getattr(place, name)
+        setattr(place, name, None if name == "factors" else torch.nn.Identity())
+        with pytest.raises(AssertionError, match="off by"):
+            assert_as_close(experts(x), expected, expected)
+        setattr(place, name, usual)
+    assert_as_close(experts(x), expected, expected)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_normed_experts_are_a_network_and_experts_with_norms_around_each(biased):
+    options = ExpertOptions(5, shared_hidden=7, combined="normed_sum", router_norm_eps=0.1, expert_factors=True)
+    torch.manual_seed(0)
+    bias = ("feedforward", "router") if biased else ()
+    part = NormedExperts("swiglu", WIDTH, HIDDEN, options, partial(RMSNorm, eps=0.2), bias).double()
+    for weight in part.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    x = drawn(2, 9, WIDTH)
+    weights = list(part.parameters())
+
+    def formula(x):
+        def normed(x, norm):
+            return x / (x.square().mean(-1, keepdim=True) + 0.2).sqrt() * norm.weight
+
+        rows = []
+        for token, read in zip(x.flatten(0, 1), normed(x, part.norm).flatten(0, 1), strict=True):
+            experts = part.experts
+            routed = token / (token.square().mean() + 0.1).sqrt() * experts.router.factors / WIDTH**0.5
+            scores = torch.softmax(layer(experts.router, routed), 0)
+            chosen = scores.argsort(descending=True)[:2]
+            each = [(experts.widen, experts.narrow, one, scores[one] / scores[chosen].sum()) for one in chosen]
+            made = []
+            for widen, narrow, one, share in each:
+                gate, value = layer(widen, read, one).chunk(2)
+                made.append(experts.factors[one] * share * layer(narrow, gate / (1 + (-gate).exp()) * value, one))
+            rows.append(sum(made))
+        routed = normed(torch.stack(rows).view_as(x), part.out_norm)
+        gate, value = (normed(x, part.shared_norm) @ part.shared.widen.weight.T).chunk(2, -1)
+        if biased:
+            gate, value = gate + part.shared.widen.bias[:7], value + part.shared.widen.bias[7:]
+        fed = (gate / (1 + (-gate).exp()) * value) @ part.shared.narrow.weight.T
+        fed = fed + part.shared.narrow.bias if biased else fed
+        return normed(fed, part.shared_out_norm) + routed
+
+    for out, plain in zip(derivatives(part, x, weights), derivatives(formula, x, weights), strict=True):
+        assert_as_close(out, plain, plain)
+
+
+def test_a_model_gives_them_the_residual_stream():
+    options = ExpertOptions(3, shared_hidden=7, combined="normed_sum")
+    model = Decoder(Shape(**SIZES, norm_position="peri", experts=options))
+    block = model.blocks[0]
+    assert isinstance(block.feedforward_norm, torch.nn.Identity)
+    x, seen = drawn(1, 4, 16).float(), []
+    block.feedforward.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    at = model.bind_schemes(Geometry.causal(4))[0]
+    out, _ = block(x, at)
+    stream = x + block.mixer_out_norm(block.mixer(block.mixer_norm(x), at)[0])
+    torch.testing.assert_close(seen[0], stream)
+    torch.testing.assert_close(out, stream + block.feedforward_out_norm(block.feedforward(stream)))
 
 
 def test_scores_of_zero_have_no_weight():

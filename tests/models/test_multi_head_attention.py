@@ -32,6 +32,11 @@ VARIANTS = {
     "gate without a bias": AttentionOptions(output_gate=True, bias=True, gate_bias=False),
     "narrow values": AttentionOptions(value_width=5, value_scale=0.7, clip_qkv=0.4),
     "wide gated values": AttentionOptions(value_width=9, output_gate=True, bias=True),
+    "values of keys": AttentionOptions(values_of_keys=True, bias=True, clip_qkv=0.4),
+    "normed values of normed keys": AttentionOptions(
+        values_of_keys=True, qk_norm=True, value_norm=True, norm_eps=1e-3, value_scale=0.7
+    ),
+    "normed values": AttentionOptions(value_norm=True, norm_eps=1e-3, value_width=5, clip_qkv=0.4),
     "softplus gates": AttentionOptions(output_gate=True, gate_kind="softplus", gate_per_head=True, value_width=5),
     "narrow gate": AttentionOptions(output_gate=True, qk_norm=True, head_width=6),
     "clip after norms": AttentionOptions(qk_norm=True, qk_norm_across=True, clip_qkv=0.4, clip_after_norm=True),
@@ -79,6 +84,13 @@ def clipped(y, limit):
     return y.sign() * y.abs().minimum(torch.tensor(limit, dtype=y.dtype))
 
 
+def valued(y, variant, width):
+    """Values of each head from their columns, normalised and scaled."""
+    v = y.unflatten(-1, (-1, width)).transpose(1, 2)
+    v = v / (v.square().mean(-1, keepdim=True) + 1e-3).sqrt() if variant.value_norm else v
+    return v * variant.value_scale
+
+
 def looped(module, name, x, context, where):
     """The module by the formula, one head and one query at a time."""
     d, marks = module.head_width, module.scheme
@@ -86,6 +98,7 @@ def looped(module, name, x, context, where):
     biases = (0.0, 0.0, 0.0) if module.project.bias is None else module.project.bias.split(module.widths)
     projected = [y @ w.T + b for y, w, b in zip((x, context, context), weights, biases, strict=True)]
     variant = VARIANTS[name]
+    projected[2] = projected[1 if variant.values_of_keys else 2]
     if variant.clip_qkv is not None and not variant.clip_after_norm:
         projected = [clipped(y, variant.clip_qkv) for y in projected]
     norms = module.q_norm, module.k_norm
@@ -94,7 +107,7 @@ def looped(module, name, x, context, where):
     if variant.clip_after_norm:
         projected = [clipped(y, variant.clip_qkv) for y in projected]
     q, k = (y.unflatten(-1, (-1, d)).transpose(1, 2) for y in projected[:2])
-    v = projected[2].unflatten(-1, (-1, variant.value_width or d)).transpose(1, 2) * variant.value_scale
+    v = valued(projected[2], variant, variant.value_width or d)
     if not isinstance(module.q_norm, AcrossHeadsNorm):
         q, k = normed(q, module.q_norm), normed(k, module.k_norm)
     q, k = marks.encode_query(q, where.q_pos), marks.encode_key(k, where.k_pos)
@@ -259,7 +272,7 @@ def test_half_precision_follows_autocast():
         (lambda: AttentionOptions(clip_qkv=0.0), "clip_qkv must be above zero"),
         (
             lambda: AttentionOptions(norm_eps=1e-5),
-            "norm_eps has an effect only with qk_norm; got qk_norm=False; give",
+            "norm_eps has an effect only with qk_norm or value_norm; got neither; give one",
         ),
         (
             lambda: AttentionOptions(clip_after_norm=True, qk_norm=True, clip_qkv=1.0),
@@ -272,6 +285,10 @@ def test_half_precision_follows_autocast():
         (lambda: AttentionOptions(gate_per_head=True), "gate_per_head has an effect only with output_gate; got"),
         (lambda: AttentionOptions(gate_kind="softplus"), "gate_kind has an effect only with output_gate; got"),
         (lambda: AttentionOptions(value_width=0), "value_width must be above zero"),
+        (
+            lambda: AttentionOptions(values_of_keys=True, value_width=5),
+            "values_of_keys needs values as wide as keys; got value_width=5; leave one of them out",
+        ),
         (
             lambda: AttentionOptions(value_scale=float("nan")),
             "value_scale must be a finite number; got nan; leave it",

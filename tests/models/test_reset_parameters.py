@@ -13,7 +13,7 @@ from ordinate import (
     VisionShape,
     VisionTransformer,
 )
-from ordinate.mixers._projections import AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.models.multi_head_attention import MultiHeadAttention
 from ordinate.schemes import T5, Alibi, HeadGroups
 

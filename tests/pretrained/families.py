@@ -16,6 +16,9 @@ LLAMA = {
     "max_position_embeddings": 64,
 }
 GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 9, "sliding_window": 4}
+GEMMA4 = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 4}
+GEMMA4 |= {"head_dim": 12, "global_head_dim": 16, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 29}
+GEMMA4 |= {"num_kv_shared_layers": 2, "use_double_wide_mlp": True}
 GRANITE = {
     "embedding_multiplier": 12,
     "residual_multiplier": 0.22,
@@ -222,6 +225,12 @@ CASES = {
     "gemma3_text": LLAMA
     | GEMMA
     | {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "gemma4_text": LLAMA | GEMMA4,
+    "gemma4_text, experts": LLAMA
+    | GEMMA4
+    | {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "use_double_wide_mlp": False}
+    | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "attention_bias": True, "global_head_dim": 24}
+    | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 3, "moe_intermediate_size": 16},
     "nanochat": LLAMA | {"final_logit_softcapping": 2.0},
     "nanochat, biases": LLAMA | {"head_dim": 16, "attention_bias": True, "final_logit_softcapping": None},
     "jais2": LLAMA,

@@ -73,7 +73,7 @@ def model_of(config, head):
         if parameter.requires_grad:
             parameter.data.add_(0.2 * torch.randn_like(parameter))
     for name, buffer in (*model.named_buffers(), *model.named_parameters()):
-        if name.endswith(("final_logits_bias", "e_score_correction_bias", "expert_bias")):
+        if name.endswith(("final_logits_bias", "e_score_correction_bias", "expert_bias", "layer_scalar")):
             buffer.data.normal_(std=0.5)
     return model
 

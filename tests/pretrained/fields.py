@@ -193,6 +193,49 @@ GEMMA3_FIELDS = (
         ],
     }
 )
+S, F = "sliding_attention", "full_attention"
+GEMMA4 = LLAMA | {"num_hidden_layers": 4, "layer_types": [S, F, S, F], "sliding_window": 3, "head_dim": 8}
+GEMMA4 |= {"global_head_dim": 12, "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": WORDS}
+GEMMA4 |= {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 10}
+GEMMA4_FIELDS = {
+    name: PERI_GEMMA[name]
+    for name in PERI_GEMMA
+    if name not in ("query_pre_attn_scalar", "attn_logit_softcapping", "token_classification_bias")
+} | {
+    "use_bidirectional_attention": [OUT, None, "vision"],
+    "rope_parameters": [
+        *(OUT, None, {F: {"rope_type": "default", "rope_theta": 90.0}, S: None}),
+        *(
+            {
+                F: {"rope_theta": 50.0, "rope_type": "default"} | (rope or {}),
+                S: {"rope_type": "default", "rope_theta": 30},
+            }
+            for rope in ropes(6)
+        ),
+        {
+            F: {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 90.0, "factor": 2.0},
+            S: {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0},
+        },
+    ],
+    "layer_types": [OUT, None, [F, S, F, F], [S] * 4, [F] * 4, [S, S, F, F]],
+    "sliding_window": [OUT, 3, 5],
+    "global_head_dim": [8, 6, 16],
+    "num_global_key_value_heads": [OUT, None, 1, 2],
+    "per_layer_config": [
+        *(OUT, OUT, None, {}, {"1": {"head_dim": 10}, "3": {"head_dim": 10}}),
+        *({"01": {"num_key_value_heads": 2}, "3": {"num_key_value_heads": 2, "head_dim": 6}},),
+        *({"0": {"head_dim": 8}, "1": {"num_key_value_heads": 2}, "3": {"num_key_value_heads": 2}},),
+    ],
+    "attention_k_eq_v": [OUT, True, True, False],
+    "num_kv_shared_layers": [OUT, 0, 1, 2, 2, 3],
+    "use_double_wide_mlp": [OUT, True, True, False],
+    "hidden_size_per_layer_input": [0, 0, 6, 4],
+    "vocab_size_per_layer_input": [WORDS, WORDS + 3],
+    "enable_moe_block": [OUT, True, True, False],
+    "num_experts": [None, 3, 5],
+    "top_k_experts": [1, 3],
+    "moe_intermediate_size": [6, 14],
+}
 BERT_FIELDS = {
     "hidden_act": [OUT, *ACTIVATIONS],
     "hidden_dropout_prob": DROPOUT,
@@ -793,6 +836,7 @@ FIELDS = {
         GEMMA3_FIELDS,
         DECODER_HEADS[:-2],
     ),
+    "gemma4_text": (GEMMA4, GEMMA4_FIELDS, [LM, LM, BASE]),
     "gemma3_text_encoder": (
         LLAMA | ALTERNATING | {"sliding_window_pattern": 2, "use_bidirectional_attention": True},
         {name: GEMMA3_FIELDS[name] for name in GEMMA3_FIELDS if name != "use_bidirectional_attention"}
@@ -2110,7 +2154,11 @@ LATENT_MIXERS = [
     "latent:variant.rank=6,variant.content_width=4,variant.value_width=8,variant.norm_eps=0.001",
     "latent,softmax",
 ]
-BASES = {"falcon": {"alibi": True, "num_attention_heads": 12}}
+BASES = {
+    "falcon": {"alibi": True, "num_attention_heads": 12},
+    "gemma4_text": {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "attention_k_eq_v": True}
+    | {"enable_moe_block": True, "num_global_key_value_heads": 2},
+}
 """Fields of a second configuration of a family, whose shapes are drawn from too."""
 NORMED_AFTER = "softmax:variant.qk_norm=true,variant.norm_eps=1e-05,variant.qk_norm_kind=nonparametric_rms"
 NORMED_AFTER += ",variant.qk_norm_after=true"
@@ -2200,6 +2248,10 @@ SHAPES = {
     "layer_scale": [None, 0.5],
     "first_norm": [True, False],
     "shared_layers": [(), (0, 0), (0, 1), (0, 0, 2)],
+    "shared_keys": [(), (0, 1, 0, 1), (0, 1, 1, 1), (0, 1, 2, 1)],
+    "wide_layers": [(), (2, 3), (3,)],
+    "layer_input_width": [None, 4, 5],
+    "layer_factors": [False, True],
     "final_norm": [True, False],
     "blocks": ["plain", "reversible"],
     "vocabulary": [WORDS],

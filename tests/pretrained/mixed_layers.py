@@ -11,6 +11,8 @@ import transformers
 
 # ends of the names of what is added to the scores of experts for the choice
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
+# and of what the outputs of layers are multiplied by
+LAYER_FACTORS = "layer_scalar"
 IDS = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(0))
 LEFT = torch.arange(11) >= torch.tensor([[4], [0]])
 LONGER = torch.randint(29, (2, 14), generator=torch.Generator().manual_seed(0))
@@ -70,6 +72,12 @@ LLAMA4 = WORDS | {"num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 
 LLAMA4 |= {"intermediate_size": 12, "intermediate_size_mlp": 10, "num_local_experts": 5, "num_experts_per_tok": 2}
 LLAMA4 |= {"interleave_moe_layer_step": 2, "no_rope_layer_interval": 2, "attention_chunk_size": 4}
 LLAMA4 |= {"floor_scale": 3, "attn_scale": 0.5, "max_position_embeddings": 64}
+GEMMA4 = WORDS | {"num_hidden_layers": 6, "num_attention_heads": 4, "head_dim": 6, "num_key_value_heads": 2}
+GEMMA4 |= {"layer_types": ["sliding_attention", "full_attention"] * 3, "sliding_window": 3, "global_head_dim": 10}
+GEMMA4 |= {"hidden_size_per_layer_input": 5, "vocab_size_per_layer_input": 29, "num_kv_shared_layers": 3}
+GEMMA4 |= {"intermediate_size": 12, "use_double_wide_mlp": True, "max_position_embeddings": 64}
+GEMMA4 |= {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "final_logit_softcapping": 20.0}
+GEMMA4 |= {"enable_moe_block": True, "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 7}
 
 
 def classes(name):
@@ -92,6 +100,7 @@ FAMILIES = {
     "lfm2": Mixed(*classes("Lfm2"), LFM2 | {"block_multiple_of": 4}, **BIASES),
     "lfm2_moe": Mixed(*classes("Lfm2Moe"), LFM2 | LFM2_EXPERTS, **BIASES),
     "kimi_linear": Mixed(*classes("KimiLinear"), KIMI),
+    "gemma4_text": Mixed(transformers.Gemma4TextConfig, transformers.Gemma4ForCausalLM, GEMMA4),
     "llama4_text": Mixed(
         *(transformers.Llama4TextConfig, transformers.Llama4ForCausalLM, LLAMA4),
         # in transformers the temperature counts padding
@@ -112,6 +121,8 @@ def drawn(model, spread=0.2):
     for name, buffer in model.named_buffers():
         if name.endswith(CHOICE_BIASES):
             buffer.data.normal_(std=0.5)
+        if name.endswith(LAYER_FACTORS):
+            buffer.data.add_(spread * torch.randn_like(buffer))
     return model.eval()
 
 

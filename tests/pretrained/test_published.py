@@ -95,6 +95,7 @@ def test_the_table_has_every_family_and_many_models():
         "granitemoehybrid",
         "bamba",
         "falcon_h1",
+        "gemma4_text",
         "nemotron_h",
         "lfm2",
         "lfm2_moe",

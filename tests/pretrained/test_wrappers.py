@@ -24,7 +24,7 @@ DRAWN = runpy.run_path(str(Path(__file__).with_name("fidelity.py")))
 PUBLISHED = runpy.run_path(str(Path(__file__).with_name("published.py")))
 FIELDS, IDS = DRAWN["FIELDS"], DRAWN["IDS"]
 VISION = {"hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
-VISION |= {"image_size": 8, "patch_size": 4}
+VISION |= {"image_size": 8, "patch_size": 4, "num_key_value_heads": 2}
 QWEN_VISION = {"depth": 1, "num_heads": 2, "out_hidden_size": 16, "num_position_embeddings": 16}
 QWEN_VISION |= {"embed_dim": 16, "deepstack_visual_indexes": [0]}
 # whose axes have consecutive channel pairs, and in which they take turns
@@ -33,6 +33,7 @@ CONSECUTIVE, INTERLEAVED = ("qwen2_vl", "qwen2_5_vl"), ("qwen3_vl", "qwen3_vl_mo
 INNER = {
     "aya_vision": ("cohere2", "cohere"),
     "gemma3": ("gemma3_text",),
+    "gemma4": ("gemma4_text",),
     "got_ocr2": ("qwen2",),
     "idefics3": ("llama", "mistral"),
     "internvl": ("qwen2", "qwen3", "qwen3_moe", "gpt_oss", "llama"),
@@ -55,6 +56,7 @@ APART = ("llama4",)
 VISUAL = {
     "aya_vision": "siglip_vision_model",
     "gemma3": "siglip_vision_model",
+    "gemma4": "gemma4_vision",
     "got_ocr2": "got_ocr2_vision",
     "idefics3": "idefics3_vision",
     "internvl": "internvl_vision",
@@ -126,7 +128,8 @@ def written(folder, kind, config, *, head=True):
 
 def read(folder):
     with pytest.warns(
-        UserWarning, match="only the language model of a .* is read; not read: .*(projector|connector|visual)"
+        UserWarning,
+        match="only the language model of a .* is read; not read: .*(projector|connector|visual|embed_vision)",
     ):
         return load(folder)
 

@@ -6,7 +6,7 @@ import torch
 
 from ordinate import Cache, Decoder, Geometry, Shape, attend
 from ordinate.mixers import Softmax
-from ordinate.mixers._projections import AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.ops.buckets import signed_log_buckets
 from ordinate.schemes import Learned
 from ordinate.schemes._composition import Sum

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 _INSIDE: ContextVar[bool] = ContextVar("inside a checkpointed function", default=False)
 
 
-def checkpointed(function: Callable[..., Result], *given: Any) -> Result:
+def checkpointed(function: Callable[..., Result], *given: Any, **named: Any) -> Result:
     """Compute a function without storing its activations; the backward pass computes it again.
 
     Random numbers and autocast are those of the first time, so results and gradients are bit for bit the same.
@@ -21,17 +21,18 @@ def checkpointed(function: Callable[..., Result], *given: Any) -> Result:
     Args:
         function: the function.
         given: its arguments.
+        named: its arguments by name.
     Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, https://arxiv.org/abs/1604.06174.
     """
 
-    def compute(*given: Any) -> Result:
+    def compute(*given: Any, **named: Any) -> Result:
         token = _INSIDE.set(True)
         try:
-            return function(*given)
+            return function(*given, **named)
         finally:
             _INSIDE.reset(token)
 
-    return checkpoint(compute, *given, use_reentrant=False)
+    return checkpoint(compute, *given, use_reentrant=False, **named)
 
 
 def is_checkpointed() -> bool:

@@ -64,6 +64,10 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "blocks": ("plain",),
     "mixer_only_layers": ((),),
     "shared_layers": ((),),
+    "shared_keys": ((),),
+    "wide_layers": ((),),
+    "layer_input_width": (None,),
+    "layer_factors": (False,),
 }
 
 
@@ -101,9 +105,11 @@ def _check_mixers(model: Backbone) -> None:
         plain = plain and not getattr(mixer.q_norm, "zero_centred", False) and not mixer.qk_norm_after
         plain = plain and mixer.output_gate is None and not mixer.encode_values and mixer.chunk is None
         plain = plain and (mixer.value_width, mixer.value_scale) == (mixer.head_width, 1)
+        plain = plain and type(mixer.value_norm) is nn.Identity and not mixer.values_of_keys
         must = (
             "the explorer runs softmax attention without output_gate, softcap, sinks, clip_qkv, qk_norm_kind, "
-            "qk_norm_across, qk_norm_after, qk_norm_zero_centred, value_width, value_scale, chunk and encode_values"
+            "qk_norm_across, qk_norm_after, qk_norm_zero_centred, value_width, value_scale, value_norm, "
+            "values_of_keys, chunk and encode_values"
         )
         need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
         second = model.shape.second_mixer

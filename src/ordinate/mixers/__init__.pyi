@@ -1,10 +1,10 @@
+from ._attention_options import AttentionOptions as AttentionOptions
 from ._gated_delta_options import GatedDeltaOptions as GatedDeltaOptions
 from ._latent_options import LatentOptions as LatentOptions
 from ._mamba2_options import Mamba2Options as Mamba2Options
 from ._mamba_options import MambaOptions as MambaOptions
 from ._mixer import Mixer as Mixer
 from ._mixer import MixerState as MixerState
-from ._projections import AttentionOptions as AttentionOptions
 from ._sequence import SequenceMixer as SequenceMixer
 from ._spec import MixerSpec as MixerSpec
 from .block_linformer import BlockLinformer as BlockLinformer

@@ -10,7 +10,8 @@ from ordinate.core.checks import need_positive, need_whole
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values
 from ordinate.core.tensors import in_float64, on_device
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.ops.distance import distance
 from ordinate.ops.linear_layer import weight_and_bias
 from ordinate.schemes._scheme import Placed, Scheme

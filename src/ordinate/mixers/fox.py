@@ -11,8 +11,9 @@ from torch.nn.functional import logsigmoid
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Keys, Outputs, Tokens, Values
 from ordinate.core.tensors import at_least_float32, in_float64, need_true, without_autocast
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.ops.head_norm import rms_norm
 from ordinate.ops.key_bias import attended_dtype, with_key_bias
 from ordinate.schemes._scheme import Placed

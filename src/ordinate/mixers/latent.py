@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ordinate.core.checks import need_positive, need_type
 from ordinate.core.shapes import EncodedQueries, Outputs, Queries, Tokens
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._latent_options import LatentOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.ops.linear_layer import Linear, weight_and_bias
 from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._scheme import Placed

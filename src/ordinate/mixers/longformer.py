@@ -10,8 +10,9 @@ from torch.nn.functional import pad
 from ordinate.attention._sdpa import masked_attention
 from ordinate.core.checks import need_positive, need_whole, need_window
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values, Visible
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import MixerState
-from ordinate.mixers._projections import AttentionOptions, AttentionProjections
+from ordinate.mixers._projections import AttentionProjections
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.blocks import overlapping_pieces, round_up_to_blocks, window_block_rows
 from ordinate.schemes._scheme import Placed

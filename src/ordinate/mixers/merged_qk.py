@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Queries, Tokens, Values
 from ordinate.core.tensors import need_size, need_vectors
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import Mixer, MixerState
-from ordinate.mixers._projections import AttentionOptions, AttentionProjections, zero_at_padding
+from ordinate.mixers._projections import AttentionProjections, zero_at_padding
 from ordinate.schemes._scheme import Placed
 
 Shared = Float[Tensor, "b shared n channels"]

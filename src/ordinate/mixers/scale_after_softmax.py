@@ -1,7 +1,8 @@
 """Attention with the 1 / sqrt(d) scale after the softmax instead of inside it."""
 
 from ordinate.core.shapes import Outputs, Tokens
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 
 
 class ScaleAfterSoftmax(AttentionMixer):

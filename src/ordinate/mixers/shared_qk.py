@@ -3,7 +3,8 @@
 from torch import nn
 
 from ordinate.core.shapes import Context, Keys, Queries, Tokens, Values
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 
 
 class SharedQK(AttentionMixer):

@@ -5,7 +5,8 @@ import math
 from ordinate.attention._backend import ScoreOptions
 from ordinate.core.checks import need
 from ordinate.core.shapes import Visible, Weights
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.ops.normalising import sigmoid
 
 

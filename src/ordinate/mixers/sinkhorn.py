@@ -4,8 +4,9 @@ from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values, Visible, Weights
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.ops.normalising import sinkhorn
 from ordinate.schemes._scheme import Placed
 

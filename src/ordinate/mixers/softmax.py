@@ -3,10 +3,13 @@
 from dataclasses import replace
 from typing import Literal, get_args
 
+from torch import nn
+
 from ordinate.core.checks import need, need_known
 from ordinate.core.shapes import Context, Positions, Tokens, Values
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import ALL_HOOKS, KVCache, UsesProjections
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.ops.linear_layer import Linear, weight_and_bias
 from ordinate.ops.relative import Projection
 from ordinate.schemes._scheme import Placed, Scheme
@@ -62,13 +65,45 @@ class Softmax(AttentionMixer):
         super().__init__(width, heads, kv_heads, dropout, variant)
         must, came = "encode_values needs values as wide as keys", f"got value_width={variant.value_width}"
         need(not encode_values or self.value_width == self.head_width, must, came, "leave one of them out")
-        self.encode_values = encode_values
+        self.encode_values, self.own_keys = encode_values, True
         if position_projections is not None:
             need_known("option position_projections", position_projections, get_args(PositionProjections))
         self.position_query, self.position_key = (
             Linear(width, self.widths[0], bias=variant.bias) if position_projections in (name, "both") else None
             for name in ("query", "key")
         )
+
+    def forward(
+        self, x: Tokens, at: Placed, state: KVCache | None = None, *, shared: KVCache | None = None
+    ) -> tuple[Tokens, KVCache | None]:
+        """Compute self-attention of the tokens of `x` over the cache and themselves.
+
+        Args:
+            x: token vectors.
+            at: as in `Mixer.forward`.
+            state: as in `Mixer.forward`.
+            shared: keys and values of another layer, of all tokens of the geometry, in place of its own.
+
+        Raises:
+            ValueError: sizes that do not fit; no keys of another layer, where it has none of its own.
+        """
+        must = "a layer attends to its own keys and values, or to those of another layer if it has none"
+        need(self.own_keys is (shared is None), must, f"got shared={shared is not None}", "run the whole model")
+        if shared is None:
+            return super().forward(x, at, state)
+        return self.checked(lambda x: (self.attend_to(x, shared, at), None), x, at, shared)
+
+    def leave_out_keys(self) -> None:
+        """Remove the projections of keys and values, of a layer that attends to those of another layer."""
+        queries, _, _ = self.widths
+        self.project = Linear(self.width, queries, bias=self.project.bias is not None)
+        self.k_norm = nn.Identity()
+        self.own_keys, self.widths = False, [queries, 0, 0]
+
+    def attend_to(self, x: Tokens, shared: KVCache, at: Placed) -> Tokens:
+        """Self-attention of the tokens of `x` over the keys and values of another layer, of the same tokens."""
+        y = self.attention(self.encoded_queries(x, at), shared.k, shared.v, at, shared.max_key_norm)
+        return self.output_projection(self.gated(y, x))
 
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
         """Compute self-attention, with the scheme bound to the projections of this layer if it needs them."""

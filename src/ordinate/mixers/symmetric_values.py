@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need_number, need_positive_counts
 from ordinate.core.shapes import Tokens
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._attention_options import AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 
 
 class SymmetricValues(AttentionMixer):

@@ -4,8 +4,9 @@ from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need_window
 from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AttentionMixer, AttentionOptions
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.schemes._scheme import Placed
 
 

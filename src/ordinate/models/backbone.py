@@ -17,7 +17,8 @@ from ordinate.core.tensors import has_free_values, need_device, need_tensor, nee
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.experts import ExpertLinear
-from ordinate.models.mixer_layers import check_scheme_sizes
+from ordinate.models.layer_inputs import LayerInput
+from ordinate.models.mixer_layers import check_scheme_sizes, check_shared_keys
 from ordinate.models.reversible import RUNNERS
 from ordinate.models.shape import INITIAL_STD, Shape
 from ordinate.models.shared_layers import SharedLayers
@@ -46,10 +47,14 @@ class LayerStack(nn.Module):
         blocks = [shape.make_block(layer) for layer in range(shape.layers)]
         shared = shape.shared_layers
         self.blocks = SharedLayers(blocks, shared) if shared else nn.ModuleList(blocks)
-        for layer, (block, index) in enumerate(zip(self.blocks, recipe.scheme_of_layer, strict=True)):
-            mixer, scheme = cast(Block, block).mixer, recipe.schemes[index]
+        pairs = [
+            (cast(Block, block).mixer, recipe.schemes[index])
+            for block, index in zip(self.blocks, recipe.scheme_of_layer, strict=True)
+        ]
+        for layer, (mixer, scheme) in enumerate(pairs):
             mixer.check_scheme(scheme)
             check_scheme_sizes(layer, scheme, mixer)
+        check_shared_keys(pairs, shape.shared_keys)
         # post-norm layers end with a norm already
         normed = shape.final_norm and shape.layer_norm_positions[-1] != "post"
         self.norm = shape.make_norm(shape.width) if normed else nn.Identity()
@@ -97,6 +102,7 @@ class LayerStack(nn.Module):
         placed: list[Placed],
         states: Sequence[MixerState | None] | None,
         cross_inputs: Sequence[CrossAttentionInput] | None = None,
+        layer_inputs: Sequence[LayerInput] | None = None,
     ) -> tuple[Tokens, list[MixerState | None]]:
         """Run all layers; return the output tokens and the new state of each layer.
 
@@ -105,13 +111,18 @@ class LayerStack(nn.Module):
             placed: each scheme at the geometry of the tokens, from `bind_schemes`.
             states: state of each layer after the previous tokens; None: no states are kept.
             cross_inputs: cross-attention input of each layer; None: no cross-attention.
+            layer_inputs: input of each layer beside the tokens; None: there is none.
         """
-        blocks = list(self.blocks)
+        blocks, run = list(self.blocks), RUNNERS[self.shape.blocks]
+        if self.shape.shared_keys:
+            run = partial(run, shared_keys=self.shape.shared_keys)
+        if layer_inputs is not None:
+            blocks = [partial(block, layer_input=given) for block, given in zip(blocks, layer_inputs, strict=True)]
         if cross_inputs is not None:
             blocks = [partial(block, cross_input=given) for block, given in zip(blocks, cross_inputs, strict=True)]
         if self.gradient_checkpointing and states is None and _can_checkpoint(x):
             blocks = [partial(checkpointed, block) for block in blocks]
-        x, states = RUNNERS[self.shape.blocks](blocks, self.embedding_norm(x), self._places(placed), states)
+        x, states = run(blocks, self.embedding_norm(x), self._places(placed), states)
         return self.norm(x), states
 
     def check_hidden_states(self, x: Tokens) -> None:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import KVCache, Mixer, MixerState
 from ordinate.mixers._projections import AttentionMixer
+from ordinate.models.layer_inputs import LayerInput, LayerInputBranch
 from ordinate.models.pair_state import PairState
 from ordinate.schemes._scheme import Placed
 from ordinate.schemes.none import NoPosition
@@ -73,6 +74,8 @@ class Block(nn.Module):
         x = x + mixer(norm(x));   x = x + cross(norm(x), source);   x = x + feedforward(norm(x))
 
     With `add_mixer` a second mixer reads the input of the first, without a scheme, and the two outputs are added.
+    With `add_layer_input` a last branch reads an input e of the layer, x = x + branch(x, e), and with `add_factor`
+    the layer returns x times a number.
 
     Args:
         mixer: token mixer, such as self-attention.
@@ -118,18 +121,33 @@ class Block(nn.Module):
         )
         self.dropout = BranchDropout(dropout, residual_scale)
         self.second_mixer: Mixer[Any] | None = None
+        self.layer_input: LayerInputBranch | None = None
+        self.factor: Tensor | None = None
 
     def add_mixer(self, mixer: Mixer[Any]) -> None:
         """Give the layer a second mixer, whose output is added to that of the first."""
         self.second_mixer, self.without_positions = mixer, NoPosition()
+
+    def add_layer_input(self, branch: LayerInputBranch) -> None:
+        """Give the layer a last branch, which reads an input of the layer beside the residual stream."""
+        self.layer_input = branch
+
+    def add_factor(self) -> None:
+        """Give the layer a number, 1 at first, that its output is multiplied by, and that no gradient trains."""
+        del self.factor
+        self.register_buffer("factor", torch.ones(1))
 
     @property
     def mixers(self) -> tuple[Mixer[Any], ...]:
         """The mixers of the layer, one or two."""
         return (self.mixer,) if self.second_mixer is None else (self.mixer, self.second_mixer)
 
-    def mix(self, x: Tokens, at: Placed, state: MixerState | None = None) -> tuple[Tokens, MixerState | None]:
-        """Output of the mixer, or the sum of those of both, and the new state."""
+    def mix(
+        self, x: Tokens, at: Placed, state: MixerState | None = None, shared: MixerState | None = None
+    ) -> tuple[Tokens, MixerState | None]:
+        """Output of the mixer, or the sum of those of both, and the new state; `shared`: as in `forward`."""
+        if shared is not None:
+            return self.mixer(x, at, state, shared=shared)
         if self.second_mixer is None:
             return self.mixer(x, at, state)
         first, second = (state.first, state.second) if isinstance(state, PairState) else (None, None)
@@ -158,20 +176,42 @@ class Block(nn.Module):
         return x + self.dropout(branch)
 
     def forward(
-        self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
+        self,
+        x: Tokens,
+        at: Placed,
+        state: MixerState | None = None,
+        cross_input: CrossAttentionInput | None = None,
+        *,
+        shared: MixerState | None = None,
+        layer_input: LayerInput | None = None,
     ) -> tuple[Tokens, MixerState | None]:
-        """Apply the layer; return the tokens and the new state of the mixer."""
+        """Apply the layer; return the tokens and the new state of the mixer.
+
+        Args:
+            x: token vectors.
+            at: the scheme at the geometry of the tokens.
+            state: state of the mixer after the previous tokens; None: there are none.
+            cross_input: input of the cross-attention; None: there is none.
+            shared: keys and values of an earlier layer, for a mixer that has none of its own.
+            layer_input: input of the layer beside the tokens, with `add_layer_input`.
+        """
         x, read = self.before_branch(self.mixer_norm, x)
-        mixed, state = self.mix(read, at, state)
+        mixed, state = self.mix(read, at, state, shared)
         x = self.after_branch(self.mixer_norm, x, self.mixer_out_norm(self.mixer_scale(mixed)))
         if cross_input is not None:
             x, read = self.before_branch(self.cross_norm, x)
             x = self.after_branch(self.cross_norm, x, self.cross_out_norm(cross_input.attend(self.cross, read)))
-        if self.feedforward is None:
-            return x, state
-        x, read = self.before_branch(self.feedforward_norm, x)
-        fed = self.feedforward_out_norm(self.feedforward_scale(self.feedforward(read)))
-        return self.after_branch(self.feedforward_norm, x, fed), state
+        if self.feedforward is not None:
+            x, read = self.before_branch(self.feedforward_norm, x)
+            fed = self.feedforward_out_norm(self.feedforward_scale(self.feedforward(read)))
+            x = self.after_branch(self.feedforward_norm, x, fed)
+        return self.finished(x, layer_input), state
+
+    def finished(self, x: Tokens, layer_input: LayerInput | None) -> Tokens:
+        """Add the branch that reads the input of the layer, and multiply by its number, if it has these."""
+        if self.layer_input is not None:
+            x = x + self.dropout(self.layer_input(x, layer_input))
+        return x if self.factor is None else x * self.factor
 
 
 def _no_norm(width: int) -> nn.Module:
@@ -183,6 +223,7 @@ def run_blocks(
     x: Tokens,
     places: Sequence[Placed],
     states: Sequence[MixerState | None] | None,
+    shared_keys: Sequence[int] = (),
 ) -> tuple[Tokens, list[MixerState | None]]:
     """Run a stack of layers; return the output and the new state of each layer.
 
@@ -191,10 +232,15 @@ def run_blocks(
         x: input of the first layer.
         places: for each layer, its scheme at the geometry of the tokens.
         states: state of each layer after the previous tokens; None: no states are kept.
+        shared_keys: for each layer, the layer whose keys and values it attends to; (): each attends to its own.
     """
     after: list[MixerState | None] = []
+    read, kept = {owner for layer, owner in enumerate(shared_keys) if owner != layer}, dict[int, MixerState | None]()
     for layer, block in enumerate(blocks):
-        x, state = block(x, places[layer], states[layer] if states else None)
+        given = kept[shared_keys[layer]] if shared_keys and shared_keys[layer] != layer else None
+        more = {} if given is None else {"shared": given}
+        x, state = block(x, places[layer], states[layer] if states else None, **more)
+        kept.update({layer: state} if layer in read else {})
         after.append(None if states is None else state)
     return x, after
 
@@ -264,13 +310,21 @@ class ParallelBlock(Block):
     """
 
     def forward(
-        self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
+        self,
+        x: Tokens,
+        at: Placed,
+        state: MixerState | None = None,
+        cross_input: CrossAttentionInput | None = None,
+        *,
+        shared: MixerState | None = None,
+        layer_input: LayerInput | None = None,
     ) -> tuple[Tokens, MixerState | None]:
         """Apply the layer; see `Block.forward`."""
-        mixed, state = self.mixer_branch(x, at, state)
+        mixed, state = self.mix(self.mixer_norm(x), at, state, shared)
+        mixed = self.dropout(self.mixer_scale(mixed))
         if cross_input is not None:
             mixed = mixed + self.dropout(cross_input.attend(self.cross, self.cross_norm(x)))
-        return x + mixed + self.feedforward_branch(x), state
+        return self.finished(x + mixed + self.feedforward_branch(x), layer_input), state
 
 
 class SharedNormParallelBlock(Block):
@@ -295,16 +349,23 @@ class SharedNormParallelBlock(Block):
         self.feedforward_norm: nn.Module = nn.Identity()
 
     def forward(
-        self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
+        self,
+        x: Tokens,
+        at: Placed,
+        state: MixerState | None = None,
+        cross_input: CrossAttentionInput | None = None,
+        *,
+        shared: MixerState | None = None,
+        layer_input: LayerInput | None = None,
     ) -> tuple[Tokens, MixerState | None]:
         """Apply the layer; see `Block.forward`."""
         normed = self.mixer_norm(x)
-        mixed, state = self.mix(normed, at, state)
+        mixed, state = self.mix(normed, at, state, shared)
         if cross_input is not None:
             mixed = mixed + cross_input.attend(self.cross, normed)
         fed = self.feedforward_scale(cast(nn.Module, self.feedforward)(normed))
         mixed = self.mixer_scale(mixed)
-        return x + self.dropout(mixed) + self.dropout(fed), state
+        return self.finished(x + self.dropout(mixed) + self.dropout(fed), layer_input), state
 
 
 BLOCK_CLASSES: dict[NormPosition, type[Block]] = {

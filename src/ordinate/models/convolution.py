@@ -82,8 +82,13 @@ class ConvolvedBlock(PostBlock):
         self.convolution, self.convolution_norm = convolution, norm(width)
 
     def forward(
-        self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
+        self,
+        x: Tokens,
+        at: Placed,
+        state: MixerState | None = None,
+        cross_input: CrossAttentionInput | None = None,
+        **given: Any,
     ) -> tuple[Tokens, MixerState | None]:
         """Apply the layer and the convolution; see `Block.forward`."""
-        y, state = super().forward(x, at, state, cross_input)
+        y, state = super().forward(x, at, state, cross_input, **given)
         return self.after_branch(self.convolution_norm, y, self.convolution(x, at.where)), state

@@ -52,6 +52,7 @@ class Decoder(Backbone, SavedModel):
         same = narrow == wide
         self.widen_embeddings = None if same else Linear(narrow - appended, wide - appended, bias=False)
         self.narrow_states = None if same else Linear(wide, narrow, bias=False)
+        self.layer_inputs = shape.make_layer_inputs()
         self.head_transform = HeadTransform(shape, narrow, narrow) if shape.head_transform else nn.Identity()
         self.head = Linear(narrow, shape.vocabulary, bias=biased) if own else None
         tied = shape.tie_embeddings and biased
@@ -90,7 +91,9 @@ class Decoder(Backbone, SavedModel):
         seen = where if cache is None else cache.with_past(where)
         placed = self.bind_schemes(seen)
         before = None if cache is None else cache.states or [None] * len(self.blocks)
-        x, states = self.run_layers(placed[0].embed(self.embed_tokens(ids)), placed, before)
+        x = self.embed_tokens(ids)
+        given = None if self.layer_inputs is None else self.layer_inputs(ids, x).unbind(2)
+        x, states = self.run_layers(placed[0].embed(x), placed, before, layer_inputs=given)
         if cache is not None:
             cache.states, cache.where = states, seen
         return x if self.narrow_states is None else self.narrow_states(x)

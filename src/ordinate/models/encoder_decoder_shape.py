@@ -10,7 +10,9 @@ from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.mixer_layers import check_kv_heads, takes_kv_heads
 from ordinate.models.next_token_rules import NO_RULES, NextTokenRules
-from ordinate.models.shape import SchemeLocation, Shape
+from ordinate.models.scheme_location import SchemeLocation
+from ordinate.models.shape import Shape
+from ordinate.models.shape_checks import check_no_decoder_options
 from ordinate.models.text_head import check_plain_head
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
@@ -75,6 +77,7 @@ class EncoderDecoderShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_no_decoder_options(self)
         need_known("cross_axis", self.cross_axis, CROSS_AXES)
         for name in ("source_vocabulary", "cross_ratio"):
             if getattr(self, name) is not None:

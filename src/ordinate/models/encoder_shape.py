@@ -8,6 +8,7 @@ from ordinate.core.checks import need, need_known, need_whole
 from ordinate.models.block import Block
 from ordinate.models.convolution import ConvolvedBlock, TokenConvolution
 from ordinate.models.shape import Shape
+from ordinate.models.shape_checks import check_no_decoder_options
 from ordinate.models.text_head import (
     ENCODER_HEADS,
     POOLS,
@@ -74,6 +75,7 @@ class EncoderShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_no_decoder_options(self)
         for name in ("pool_activation", "convolution_activation"):
             need_known(name, getattr(self, name), ACTIVATIONS)
         need(

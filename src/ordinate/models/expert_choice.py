@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordinate.models.expert_options import ExpertOptions, GroupScores, Scores
 from ordinate.ops.linear_layer import Linear, linear
+from ordinate.ops.rms_norm import RMSNorm
 
 Each = Float[Tensor, "tokens experts"]
 
@@ -19,6 +20,25 @@ class WideLinear(Linear):
         """Return W x + b, in float32 for 16-bit numbers."""
         wide = torch.promote_types(input.dtype, torch.float32)
         return linear(input.to(wide), self.weight.to(wide), None if self.bias is None else self.bias.to(wide))
+
+
+class NormedLinear(Linear):
+    """A linear layer of normalised tokens (the router of Gemma 4): W (f * x / rms(x)) / sqrt(inner), with learned f.
+
+    Args:
+        inner: columns of the input.
+        outer: columns of the output.
+        bias: whether it has a bias.
+        eps: epsilon of the norm.
+    """
+
+    def __init__(self, inner: int, outer: int, *, bias: bool, eps: float) -> None:
+        super().__init__(inner, outer, bias=bias)
+        self.norm, self.factors = RMSNorm(inner, eps=eps, elementwise_affine=False), nn.Parameter(torch.ones(inner))
+
+    def forward(self, input: Float[Tensor, "*any inner"]) -> Float[Tensor, "*any outer"]:
+        """Return the linear function of the normalised input."""
+        return super().forward(self.norm(input) * self.factors * input.shape[-1] ** -0.5)
 
 
 def capped(logits: Each, cap: float | None) -> Each:

@@ -13,7 +13,7 @@ Scores = Literal["softmax", "sigmoid", "sparsemixer"]
 """What the scores of the experts are made of the outputs of the router with."""
 GroupScores = Literal["pair", "best"]
 """What groups of experts are chosen by: the sum of their two largest scores, or their largest."""
-Combination = Literal["sum", "average"]
+Combination = Literal["sum", "average", "normed_sum"]
 """How the output of the experts and that of the shared network are combined."""
 # of gpt-oss, with which the gate is nearly a GELU
 SLOPE = 1.702
@@ -50,6 +50,7 @@ class ExpertOptions:
         shared_gate: whether its output is multiplied by the sigmoid of a linear function of the token (Qwen2-MoE).
         logit_softcap: soft cap of the outputs of the router, cap tanh(output / cap) (Laguna); None: no cap.
         combined: the output is the `sum` of that of the experts and of that network, or their `average` (Command A+).
+            `normed_sum`: each of the two has a norm of its own before and after it: see `NormedExperts` (Gemma 4).
         group_scores: the chosen groups have the largest sums of their two largest scores, `pair` (DeepSeek-V3), or
             the largest scores, `best` (DeepSeek-V2).
         jitter: half of the share of its logit by which others may fall behind the best and still be near it, of
@@ -59,6 +60,10 @@ class ExpertOptions:
         sum_eps: number added to the sum of the weights by which `normalise` divides them (1e-6 in LFM2).
         wide_router: whether the router is computed in float32 at least, as that of sigmoids always is (DeepSeek-V2).
         weighted_inputs: whether the weights multiply what the experts read, not what they return (Llama 4).
+        router_norm_eps: with it, the router reads tokens that an RMSNorm without weights, with this epsilon, has
+            normalised, times a learned factor of each column, divided by the root of the width (Gemma 4); None: the
+            tokens as they are.
+        expert_factors: whether the weight of each expert is multiplied by a learned factor of its own (Gemma 4).
 
     Raises:
         ValueError: sizes that are not positive, groups without the experts of a token, or an option without effect.
@@ -86,6 +91,8 @@ class ExpertOptions:
     latent: int | None = None
     sum_eps: float = SUM_EPS
     weighted_inputs: bool = False
+    router_norm_eps: float | None = None
+    expert_factors: bool = False
 
     def __post_init__(self) -> None:
         normalise_fields(self)
@@ -133,6 +140,11 @@ class ExpertOptions:
         need(pairs or self.chosen_groups < self.groups, must, came, "leave it out")
         must = "wide_router has an effect with scores='softmax' only"
         need(not self.wide_router or self.scores == "softmax", must, f"got {self.scores!r}", "leave it out")
+        if self.router_norm_eps is not None:
+            need_fraction("router_norm_eps", self.router_norm_eps)
+            must, came = "router_norm_eps needs scores='softmax' without wide_router", f"got {self.scores!r}"
+            plain = self.scores == "softmax" and not self.wide_router
+            need(plain, must, f"{came}, wide_router={self.wide_router}", "leave one of them out")
 
     def _check_sparse(self) -> None:
         """Raise a ValueError unless the options fit the scores `sparsemixer`, or those have no effect."""

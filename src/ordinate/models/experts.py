@@ -1,14 +1,16 @@
 """Mixture of experts: a feed-forward network of which a router chooses a few parts for each token."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ordinate.core.checks import need_known, need_positive_counts
+from ordinate.core.checks import need, need_known, need_positive_counts
 from ordinate.core.shapes import Tokens
-from ordinate.models.expert_choice import SCORES, WideLinear, capped
+from ordinate.models.expert_choice import SCORES, NormedLinear, WideLinear, capped
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.feedforward import (
     FEEDFORWARD_KINDS,
@@ -102,12 +104,17 @@ class Experts(nn.Module):
         super().__init__()
         need_known("feedforward", kind, FEEDFORWARD_KINDS)
         need_positive_counts(width=width, hidden=hidden)
+        must, came = "combined='normed_sum' needs NormedExperts, which have the norms", "got Experts"
+        need(options.combined != "normed_sum", must, came, "build these, or a model")
         self.options, self.gated = options, kind in GATED
         # one for all experts, if it has parameters
         self.activation = make_activation(kind)
         make_router, self.scores, self.choose = SCORES[options.scores]
         make_router = WideLinear if options.wide_router else make_router
+        eps = options.router_norm_eps
+        make_router = make_router if eps is None else partial(NormedLinear, eps=eps)
         self.router = make_router(width, options.count, bias=router_bias)
+        self.factors = nn.Parameter(torch.ones(options.count)) if options.expert_factors else None
         # no gradient trains it
         self.register_buffer("choice_bias", torch.zeros(options.count) if options.choice_bias else None)
         latent = options.latent
@@ -120,10 +127,15 @@ class Experts(nn.Module):
         self.shared = None if wide is None else FeedForward(kind, width, wide, bias=bias)
         self.shared_gate = Linear(width, 1, bias=False) if options.shared_gate else None
 
-    def forward(self, x: Tokens) -> Tokens:
-        """Apply to each token the experts that the router chooses for it."""
+    def forward(self, x: Tokens, routed: Tokens | None = None) -> Tokens:
+        """Apply to each token the experts that the router chooses for it.
+
+        Args:
+            x: token vectors.
+            routed: what the router reads of these tokens; None: the token vectors.
+        """
         rows = x.flatten(0, -2)
-        weights, chosen = self.route(rows)
+        weights, chosen = self.route(rows if routed is None else routed.flatten(0, -2))
         # rows of the same expert beside each other
         experts, order = chosen.flatten().sort(stable=True)
         read = (rows if self.compress is None else self.compress(rows))[order // self.options.chosen]
@@ -142,7 +154,8 @@ class Experts(nn.Module):
     def route(self, rows: Rows) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
         """Return the weights of the chosen experts of each token, and which they are."""
         logits = capped(self.router(rows), self.options.logit_softcap)
-        return self.choose(self.scores(logits), self.choice_bias, self.options)
+        weights, chosen = self.choose(self.scores(logits), self.choice_bias, self.options)
+        return weights if self.factors is None else weights * self.factors[chosen], chosen
 
     def _shared_part(self, shared: FeedForward, x: Tokens) -> Tokens:
         y = shared(x)
@@ -159,6 +172,57 @@ class Experts(nn.Module):
         return gate * torch.sigmoid(self.options.slope * gate) * (value + 1)
 
 
+class NormedExperts(nn.Module):
+    """A feed-forward network F and experts beside it, each with a norm before and another after it (Gemma 4).
+
+        y = norm_1(F(norm_2(x))) + norm_3(experts(norm_4(x))),   routed by x
+
+    It reads the residual stream itself.
+
+    Args:
+        kind: as in `Experts`.
+        width: columns of the model.
+        hidden: width of the hidden layer of an expert.
+        options: number of experts and how they are chosen, with `shared_hidden`, the hidden width of F.
+        norm: builds a norm for a given number of columns.
+        bias: what has biases: `feedforward`, `router`.
+    Source: `Gemma4TextDecoderLayer` of transformers.
+    """
+
+    def __init__(
+        self,
+        kind: FeedForwardKind,
+        width: int,
+        hidden: int,
+        options: ExpertOptions,
+        norm: Callable[[int], nn.Module],
+        bias: Collection[str] = (),
+    ) -> None:
+        super().__init__()
+        both = "feedforward" in bias
+        self.shared = FeedForward(kind, width, options.shared_hidden or hidden, bias=both)
+        bare = replace(options, shared_hidden=None, combined="sum")
+        self.experts = Experts(kind, width, hidden, bare, bias=both, router_bias="router" in bias)
+        self.shared_norm, self.shared_out_norm, self.norm, self.out_norm = (norm(width) for _ in range(4))
+
+    def forward(self, x: Tokens) -> Tokens:
+        """Apply network and experts to each token of the residual stream."""
+        shared = self.shared_out_norm(self.shared(self.shared_norm(x)))
+        return shared + self.out_norm(self.experts(self.norm(x), routed=x))
+
+
+def widened(hidden: int, options: ExpertOptions | None) -> tuple[int, ExpertOptions | None]:
+    """Return hidden width and experts of a layer whose feed-forward network is twice as wide as that of others.
+
+    Args:
+        hidden: hidden width of the others, or of an expert.
+        options: experts, of which the network beside them becomes wider; None: there are none.
+    """
+    if options is None:
+        return 2 * hidden, None
+    return hidden, replace(options, shared_hidden=2 * (options.shared_hidden or hidden))
+
+
 def make_feedforward(
     kind: FeedForwardKind,
     width: int,
@@ -167,8 +231,9 @@ def make_feedforward(
     *,
     options: ExpertOptions | None,
     layer: int,
+    norm: Callable[[int], nn.Module],
     scales: tuple[float, ...] = NO_SCALES,
-) -> FeedForward | Experts:
+) -> FeedForward | Experts | NormedExperts:
     """Build the feed-forward network of a layer, or its experts.
 
     Args:
@@ -178,10 +243,13 @@ def make_feedforward(
         bias: what has biases: `feedforward`, `feedforward_in`, `router`.
         options: the experts of the model; None: none.
         layer: the layer, counted from 0.
+        norm: builds a norm for a given number of columns, of experts with `combined="normed_sum"`.
         scales: factors of a feed-forward: see `FeedForward`.
     """
     both = "feedforward" in bias
     if options is not None and layer not in options.dense_layers:
+        if options.combined == "normed_sum":
+            return NormedExperts(kind, width, hidden, options, norm, bias)
         return Experts(kind, width, hidden, options, bias=both, router_bias="router" in bias)
     wide = hidden if options is None or options.dense_hidden is None else options.dense_hidden
     return FeedForward(kind, width, wide, bias=both or "feedforward_in" in bias, out_bias=both, scales=scales)

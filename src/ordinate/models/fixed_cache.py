@@ -15,7 +15,7 @@ from ordinate.mixers._mixer import KVCache, MixerState
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
-from ordinate.models.experts import Experts
+from ordinate.models.experts import Experts, NormedExperts
 
 # steps before a capture: compilers and libraries prepare themselves, and backends prove themselves, in the first ones
 WARM_UP_STEPS = 2
@@ -131,7 +131,9 @@ def check_fixed_size(model: Decoder, prefix: Cache | None = None) -> None:
             found.append(f"layer {layer} has the mixer {type(mixers[0]).__name__}")
         elif window is not None:
             found.append(f"layer {layer} has a window of {window} tokens")
-        elif isinstance(block.feedforward, Experts):
+        elif not getattr(mixers[0], "own_keys", True):
+            found.append(f"layer {layer} has the keys of another layer")
+        elif isinstance(block.feedforward, Experts | NormedExperts):
             found.append(f"layer {layer} has experts, whose numbers of tokens vary")
     need(
         not found,

@@ -6,6 +6,7 @@ from typing import Any
 from ordinate.core.checks import need, need_positive_counts
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._spec import MixerSpec
+from ordinate.mixers.softmax import Softmax
 from ordinate.schemes._scheme import Scheme
 
 
@@ -90,6 +91,40 @@ def check_scheme_sizes(layer: int, scheme: Scheme, mixer: Mixer[Any]) -> None:
             f"got {type(scheme).__name__} for {came} and {type(mixer).__name__} for {wanted} in layer {layer}",
             "leave heads and head_width out of both, so that they have those of the model",
         )
+
+
+def need_shareable_keys(mixer: Mixer[Any], layer: int) -> Softmax:
+    """Return the mixer of a layer; raise a ValueError unless it can attend to the keys of another layer."""
+    if not isinstance(mixer, Softmax):
+        must, came = (
+            "a layer without keys of its own needs the mixer softmax",
+            f"{type(mixer).__name__} in layer {layer}",
+        )
+        raise ValueError(f"{must}; got {came}; give it there, or leave shared_keys out")
+    return mixer
+
+
+def check_shared_keys(layers: Sequence[tuple[Mixer[Any], Scheme]], owners: Sequence[int]) -> None:
+    """Raise unless each layer can attend to the keys and values of its owner.
+
+    Args:
+        layers: mixer and scheme of each layer.
+        owners: for each layer, the layer whose keys and values it attends to; (): each attends to its own.
+
+    Raises:
+        ValueError: other sizes of heads, another scheme, or one that needs the projections of a layer.
+    """
+    for layer, owner in enumerate(owners):
+        if layer == owner:
+            continue
+        (mixer, scheme), (other, same) = layers[layer], layers[owner]
+        must = "layers that share keys and values have the same scheme, and heads of the same sizes"
+        fits = scheme is same and isinstance(other, Softmax) and isinstance(mixer, Softmax)
+        fits = fits and mixer.head_sizes == other.head_sizes
+        need(fits, must, f"layers {owner} and {layer} differ", "give them the same, or leave shared_keys out")
+        needy = "bind_projections" in scheme.hooks
+        must, came = "layers that share keys need a scheme without projections", f"got {type(scheme).__name__}"
+        need(not needy, must, came, "choose another scheme, or leave shared_keys out")
 
 
 def takes_kv_heads(mixers: MixerSpec, count: int) -> bool:

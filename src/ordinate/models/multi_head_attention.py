@@ -9,8 +9,9 @@ from ordinate.core.checks import need, need_type, need_window
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Context, Tokens
 from ordinate.core.tensors import need_vectors
+from ordinate.mixers._attention_options import AttentionOptions
 from ordinate.mixers._mixer import KVCache
-from ordinate.mixers._projections import AttentionOptions, AttentionProjections
+from ordinate.mixers._projections import AttentionProjections
 from ordinate.models.attention_scheme import attention_scheme
 from ordinate.schemes._scheme import Scheme
 

@@ -1,23 +1,13 @@
 """Hyperparameters of a model, and construction of its layers from them."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import torch
 from torch import nn
 
-from ordinate.core.checks import (
-    need,
-    need_fraction,
-    need_known,
-    need_positive,
-    need_positive_counts,
-    need_whole,
-    need_window,
-)
+from ordinate.core.checks import need_known
 from ordinate.core.member_spec import MemberSpec
 from ordinate.core.option_values import normalise_fields
 from ordinate.mixers._mixer import Mixer
@@ -25,20 +15,29 @@ from ordinate.mixers._projections import AttentionMixer
 from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.expert_options import ExpertOptions, check_experts
-from ordinate.models.experts import make_feedforward
-from ordinate.models.feedforward import FEEDFORWARD_KINDS, NO_SCALES, FeedForwardKind, default_hidden_width
+from ordinate.models.experts import NormedExperts, make_feedforward, widened
+from ordinate.models.feedforward import (
+    FEEDFORWARD_KINDS,
+    NO_SCALES,
+    FeedForwardKind,
+    default_hidden_width,
+    make_activation,
+)
+from ordinate.models.layer_inputs import LayerInputBranch, LayerInputs, nearest_number
 from ordinate.models.layer_lists import Positions, check_layer_lists, of_each_layer, one_or_each
 from ordinate.models.mixer_layers import (
     check_head_width,
     check_kv_heads,
     check_mixer_layers,
     check_mixer_only_layers,
+    need_shareable_keys,
     takes_kv_heads,
 )
 from ordinate.models.norm_kinds import NORMS, Norm, make_norm
 from ordinate.models.reversible import RUNNERS, BlockKind
-from ordinate.models.shape_checks import check_choices
-from ordinate.models.shared_layers import check_shared_layers
+from ordinate.models.scheme_location import SchemeLocation
+from ordinate.models.shape_checks import check_choices, check_sizes
+from ordinate.models.shared_layers import check_owners
 from ordinate.models.text_head import (
     DECODER_HEADS,
     LOGIT_HEADS,
@@ -57,30 +56,8 @@ BiasLocation = Literal["norm", "feedforward", "feedforward_in", "router", "head"
 BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "feedforward_in", "router", "head")
 # standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
-POSITIVE = (
-    "hidden", "head_width", "layer_scale", "embedding_scale", "embedding_std", "logit_scale", "logit_softcap",
-    "residual_scale",
-)  # fmt: skip
-"""Numbers that must be above zero, where they are given."""
 MIXERS = "mixer", "second_mixer"
 """The fields that are specifications of mixers."""
-
-
-@dataclass(frozen=True)
-class SchemeLocation:
-    """One location of positional schemes in a model: its layers, its encoder or decoder, or its cross-attention.
-
-    Args:
-        shape_field: field of the model's shape that specifies these schemes.
-        module_path: attribute path of their module list in the model.
-        shape: hyperparameters as these schemes see them, with their specification as `scheme`.
-        is_cross_attention: whether they are used in cross-attention, between two sequences.
-    """
-
-    shape_field: str
-    module_path: str
-    shape: "Shape"
-    is_cross_attention: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +124,13 @@ class Shape:
         mixer_only_layers: layers, counted from 0, without a feed-forward, where the others have one (Nemotron-H).
         shared_layers: for each layer the number, counted from 0, of the layer whose parameters it has: its own, or
             that of an earlier layer, `(0, 0, 0)` (ALBERT); (): all have their own. See `SharedLayers`.
+        shared_keys: for each layer the number of the layer whose keys and values it attends to: its own, or that of
+            an earlier layer with the same kind of heads (Gemma 4); (): all have their own. Of decoders only, as are
+            the next three.
+        wide_layers: layers, counted from 0, whose feed-forward network has twice the hidden width; of experts that
+            beside them.
+        layer_input_width: columns of an input of each layer beside the tokens: see `LayerInputs`; None: it has none.
+        layer_factors: whether the output of each layer is multiplied by a number that no gradient trains (Gemma 4).
 
     Raises:
         ValueError: sizes that do not fit, or a choice that does not exist or has no effect.
@@ -197,6 +181,10 @@ class Shape:
     blocks: BlockKind = "plain"
     mixer_only_layers: tuple[int, ...] = ()
     shared_layers: tuple[int, ...] = ()
+    shared_keys: tuple[int, ...] = ()
+    wide_layers: tuple[int, ...] = ()
+    layer_input_width: int | None = None
+    layer_factors: bool = False
 
     def __post_init__(self) -> None:
         # NumPy's numbers cannot be written to a config.json
@@ -218,7 +206,8 @@ class Shape:
             *(("bias location", place, BIAS_LOCATIONS) for place in self.bias),
         ):
             need_known(kind, name, known)
-        check_shared_layers(self.shared_layers, self.layers)
+        check_owners("shared_layers", self.shared_layers, self.layers)
+        check_owners("shared_keys", self.shared_keys, self.layers)
         check_choices(self)
         check_kv_heads("kv_heads", self.kv_heads, self.heads, self.takes_kv_heads)
         if self.feedforward == "none":
@@ -261,11 +250,7 @@ class Shape:
 
     def embedding_factor(self, kind: torch.dtype) -> float:
         """Return the factor of token embeddings of this type."""
-        if not self.round_embedding_scale:
-            return self.embedding_scale
-        # the distance of neighbouring numbers of the type
-        step = math.ldexp(torch.finfo(kind).eps / 2, math.frexp(self.embedding_scale)[1])
-        return round(self.embedding_scale / step) * step
+        return nearest_number(self.embedding_scale, kind) if self.round_embedding_scale else self.embedding_scale
 
     @property
     def hidden_width(self) -> int:
@@ -314,7 +299,16 @@ class Shape:
 
     def make_mixer(self, layer: int) -> Mixer[Any]:
         """Build the token mixer of a layer, counted from 0."""
-        return self._mixer(self.mixer_spec, layer)
+        made = self._mixer(self.mixer_spec, layer)
+        if self.shared_keys and self.shared_keys[layer] != layer:
+            need_shareable_keys(made, layer).leave_out_keys()
+        return made
+
+    def make_layer_inputs(self) -> LayerInputs | None:
+        """Build what makes the inputs of all layers beside the tokens; None: they have none."""
+        columns = self.layer_input_width
+        sizes = self.vocabulary, self.layers, self.width
+        return None if columns is None else LayerInputs(*sizes, columns, self.make_norm)
 
     def with_defaults(self: ShapeType) -> ShapeType:
         """Return a copy with all defaults filled in."""
@@ -330,6 +324,8 @@ class Shape:
             embedding_width=None if self.table_width == self.width else self.embedding_width,
             mixer_only_layers=tuple(sorted(self.mixer_only_layers)),
             shared_layers=() if self.shared_layers == tuple(range(self.layers)) else self.shared_layers,
+            shared_keys=() if self.shared_keys == tuple(range(self.layers)) else self.shared_keys,
+            wide_layers=tuple(sorted(self.wide_layers)),
         )
 
     def takes_kv_heads(self, count: int) -> bool:
@@ -355,40 +351,37 @@ class Shape:
 
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
-        kind, sizes = self.feedforward, (self.width, self.hidden_width, self.bias)
-        bare = kind == "none" or layer in self.mixer_only_layers
-        make = partial(make_feedforward, options=self.experts, layer=layer, scales=self.feedforward_scales)
-        inner = None if bare else make(cast(Any, kind), *sizes)
         mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
+        inner = self._make_feedforward(layer)
         scales = self.dropout, self.layer_scale, cross, self.residual_scale
         made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
         if self.second_mixer_spec is not None:
             made.add_mixer(self.second_mixer_spec.build(layer, self.bindable_sizes))
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
+        if isinstance(inner, NormedExperts):
+            made.feedforward_norm = nn.Identity()
+        if self.layer_input_width is not None:
+            activation = make_activation(cast(Any, self.feedforward))
+            sizes = self.width, self.layer_input_width
+            made.add_layer_input(LayerInputBranch(*sizes, activation, self.make_norm))
+        if self.layer_factors:
+            made.add_factor()
         return made
 
-    def _check_sizes(self) -> None:
-        """Raise unless the sizes are numbers that fit."""
-        sizes = ("vocabulary", "width", "layers", "heads", "max_length")
-        need_positive_counts(**{name: getattr(self, name) for name in sizes})
-        for name in POSITIVE:
-            if getattr(self, name) is not None:
-                need_positive(name, getattr(self, name))
-        if self.embedding_width is not None:
-            need_whole("embedding_width", self.embedding_width)
-            need_positive("embedding_width", self.embedding_width)
-        if self.norm_eps is not None:
-            need_fraction("norm_eps", self.norm_eps)
-        need(
-            self.head_width is not None or self.width % self.heads == 0,
-            "heads must divide width",
-            f"got width {self.width}, heads {self.heads}",
-            "choose heads that do",
+    def _make_feedforward(self, layer: int) -> nn.Module | None:
+        if self.feedforward == "none" or layer in self.mixer_only_layers:
+            return None
+        hidden, options = self.hidden_width, self.experts
+        if layer in self.wide_layers:
+            hidden, options = widened(hidden, options)
+        sizes, places = (self.width, hidden, self.bias), {"layer": layer, "norm": self.make_norm}
+        return make_feedforward(
+            self.feedforward, *sizes, options=options, scales=self.feedforward_scales, **cast(Any, places)
         )
-        need_fraction("dropout", self.dropout)
-        for window in self.sliding_windows:
-            need_window(window)
+
+    def _check_sizes(self) -> None:
+        check_sizes(self)
 
     def _check_head(self) -> None:
         """Raise unless the head is one of this kind of model, and its options are consistent."""

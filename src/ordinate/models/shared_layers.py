@@ -8,14 +8,23 @@ from torch import Tensor, nn
 from ordinate.core.checks import need
 
 
-def check_shared_layers(owners: Sequence[int], layers: int) -> None:
-    """Raise unless these say for each layer which layer's parameters it has: its own, or those of an earlier one."""
+def check_owners(name: str, owners: Sequence[int], layers: int) -> None:
+    """Raise unless these say for each layer which layer's it has: its own, or those of an earlier one.
+
+    Args:
+        name: name of the option: of parameters, or of keys and values.
+        owners: the number of that layer, for each layer; (): each has its own.
+        layers: number of layers.
+
+    Raises:
+        ValueError: other numbers, or an earlier layer that has none of its own.
+    """
     known = all(0 <= owner <= layer and owners[owner] == owner for layer, owner in enumerate(owners[:layers]))
     need(
         not owners or (len(owners) == layers and known),
-        f"shared_layers has for each of {layers} layers its own number, or that of an earlier layer that has its own",
+        f"{name} has for each of {layers} layers its own number, or that of an earlier layer that has its own",
         f"got {tuple(owners)}",
-        f"{(0,) * layers} shares one layer; leave it out to share none",
+        f"{(0,) * layers} shares those of the first; leave it out to share none",
     )
 
 

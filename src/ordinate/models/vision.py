@@ -17,6 +17,7 @@ from ordinate.models.backbone import LayerStack
 from ordinate.models.block import Block
 from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import INITIAL_STD, BiasLocation, Shape
+from ordinate.models.shape_checks import check_no_decoder_options
 from ordinate.models.text_head import check_plain_head
 from ordinate.ops.activation import ACTIVATIONS, Activation
 from ordinate.schemes._scheme import Scheme
@@ -72,6 +73,7 @@ class VisionShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_no_decoder_options(self)
         for name, known in (("pool", Pool), ("grid", GridMode), ("lead_position", LeadPosition)):
             need_known(name, getattr(self, name), get_args(known))
         need(

@@ -29,6 +29,8 @@ CAUSAL: Mapping[type, bool] = {Decoder: True, Encoder: False, VisionTransformer:
 
 
 REMEDY = "correct config.json, or download it again"
+PER_LAYER = "per_layer_config"
+"""The key of sizes of single layers, of any family in transformers."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,8 @@ class Family(ABC):
             for name, value in given.items()
             if value is not None or name not in self.null_is_missing
         }
-        need_settings(self, given, per_layer_config=None, is_causal=CAUSAL.get(self.model_class))
+        layered = {} if PER_LAYER in self.defaults else {PER_LAYER: None}
+        need_settings(self, given, **layered, is_causal=CAUSAL.get(self.model_class))
         _need_whole_cache(self, given)
         own = {name: value for name, value in given.items() if name not in self.aliases}
         # an alias takes precedence, and settings that follow from others follow from those under their own names

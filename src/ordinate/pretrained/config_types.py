@@ -28,8 +28,11 @@ OPTIONAL: Mapping[str, Any] = {
     "scale_emb": float,
     "mamba_d_ssm": int | None,
     "dim_model_base": int | None,
-    **dict.fromkeys(("use_bidirectional_attention", "use_bias", "emb_layer_norm_before"), bool | None),
-    **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config", "ffn_config"), dict[str, Any] | None),
+    **dict.fromkeys(("use_bias", "emb_layer_norm_before"), bool | None),
+    "use_bidirectional_attention": bool | str | None,
+    **dict.fromkeys(
+        ("rope_parameters", "rope_scaling", "attn_config", "ffn_config", "per_layer_config"), dict[str, Any] | None
+    ),
     **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
     "eos_token_id": int | list[int] | None,
     "decoder_start_token_id": int | None,
@@ -78,7 +81,8 @@ UNSET: Mapping[str, Any] = {
     "attention_multiplier": float | None,
     **dict.fromkeys(
         ("vocab_size", "mask_token_id", "intermediate_size", "n_routed_experts", "n_shared_experts",
-         "num_experts_per_tok", "n_group", "topk_group", "v_head_dim"),
+         "num_experts_per_tok", "n_group", "topk_group", "v_head_dim", "num_experts", "top_k_experts",
+         "moe_intermediate_size", "num_global_key_value_heads"),
          int | None,
     ),
     "rms_norm_eps": float | None,
@@ -115,6 +119,7 @@ NO_COUNTS = frozenset(
         "moe_layer_start_index",
         "expert_layer_offset",
         "attn_layer_offset",
+        "hidden_size_per_layer_input",
     }
 )
 """Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""

@@ -9,7 +9,9 @@ from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_s
 from ordinate.pretrained.sliding_windows import FULL, SLIDING
 
 
-def layer_type_rope(config: Mapping[str, Any], kind: str, head_width: int, *, scaled: bool, theta: float) -> str:
+def layer_type_rope(
+    config: Mapping[str, Any], kind: str, head_width: int, *, scaled: bool, theta: float | None
+) -> str:
     """Return the scheme spec of a layer type.
 
     Args:
@@ -60,7 +62,13 @@ def partial_layer_type_rope(
 
 
 def layer_type_ropes_config(
-    model_type: str, shape: Shape, head_width: int, thetas: Mapping[str, float], *, partial: bool = False
+    model_type: str,
+    shape: Shape,
+    head_width: int,
+    thetas: Mapping[str, float],
+    *,
+    partial: bool = False,
+    full_head_width: int | None = None,
 ) -> dict[str, Any]:
     """Return the `rope_parameters` and the `layer_types` of a model.
 
@@ -70,6 +78,7 @@ def layer_type_ropes_config(
         head_width: channels of a head.
         thetas: `rope_theta` of types of layers that the model does not have.
         partial: whether the family rotates a part of each head's channels.
+        full_head_width: channels of a head of layers without a window; None: as of the others.
 
     Raises:
         ValueError: windows of several sizes, or layers of one type with several schemes.
@@ -86,7 +95,10 @@ def layer_type_ropes_config(
     usual = {(kind, f"rope:theta={theta}") for kind, theta in thetas.items() if kind not in kinds}
     # without a factor, it is another one there
     whole = {"partial_rotary_factor": 1.0} if partial else {}
-    ropes = {kind: whole | spec_to_rope_parameters(line, head_width, partial=partial) for kind, line in turns | usual}
+    widths = {SLIDING: head_width, FULL: head_width if full_head_width is None else full_head_width}
+    ropes = {
+        kind: whole | spec_to_rope_parameters(line, widths[kind], partial=partial) for kind, line in turns | usual
+    }
     return {"layer_types": kinds, "rope_parameters": ropes}
 
 

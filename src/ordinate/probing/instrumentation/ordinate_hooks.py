@@ -154,6 +154,8 @@ class HookedOrdinateModel(ModelAdapter):
     def projection(self, layer: int) -> Projection:
         self._need_attention([layer])
         block = self.blocks[layer]
+        if not getattr(block.mixer, "own_keys", True):
+            raise NotApplicable(f"layer {layer} has no keys and values of its own")
         mixer = cast(AttentionProjections, block.mixer)
         like = mixer.project.weight.detach().new_zeros(self._facts.width)
         post = self.stack.shape.layer_norm_positions[layer] == "post"
@@ -251,6 +253,8 @@ class HookedOrdinateModel(ModelAdapter):
             self._need_attention(range(len(self.blocks)))
         if inputs.mask is not None and self.stack.shape.second_mixer is not None:
             raise NotApplicable("another attention mask does not reach the second mixer of a layer")
+        if "qk_before_rope" in watch.overridden and self.stack.shape.shared_keys:
+            raise NotApplicable("layers that attend to the keys of others encode queries alone")
         if "residual" in watch.overridden and self.stack.shape.blocks == "reversible":
             raise NotApplicable("reversible layers have two residual streams")
 
