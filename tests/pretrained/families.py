@@ -231,6 +231,9 @@ CASES = {
     | {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "use_double_wide_mlp": False}
     | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "attention_bias": True, "global_head_dim": 24}
     | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 3, "moe_intermediate_size": 16},
+    "gemma4_unified_text": LLAMA
+    | {name: GEMMA4[name] for name in GEMMA4 if "_input" not in name}
+    | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "final_logit_softcapping": 2.0},
     "nanochat": LLAMA | {"final_logit_softcapping": 2.0},
     "nanochat, biases": LLAMA | {"head_dim": 16, "attention_bias": True, "final_logit_softcapping": None},
     "jais2": LLAMA,

@@ -837,6 +837,11 @@ FIELDS = {
         DECODER_HEADS[:-2],
     ),
     "gemma4_text": (GEMMA4, GEMMA4_FIELDS, [LM, LM, BASE]),
+    "gemma4_unified_text": (
+        GEMMA4,
+        {name: GEMMA4_FIELDS[name] for name in GEMMA4_FIELDS if "expert" not in name and "_input" not in name},
+        [LM, LM, BASE],
+    ),
     "gemma3_text_encoder": (
         LLAMA | ALTERNATING | {"sliding_window_pattern": 2, "use_bidirectional_attention": True},
         {name: GEMMA3_FIELDS[name] for name in GEMMA3_FIELDS if name != "use_bidirectional_attention"}
@@ -2156,6 +2161,7 @@ LATENT_MIXERS = [
 ]
 BASES = {
     "falcon": {"alibi": True, "num_attention_heads": 12},
+    "gemma4_unified_text": {"num_kv_shared_layers": 1, "attention_k_eq_v": True},
     "gemma4_text": {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "attention_k_eq_v": True}
     | {"enable_moe_block": True, "num_global_key_value_heads": 2},
 }

@@ -101,6 +101,11 @@ FAMILIES = {
     "lfm2_moe": Mixed(*classes("Lfm2Moe"), LFM2 | LFM2_EXPERTS, **BIASES),
     "kimi_linear": Mixed(*classes("KimiLinear"), KIMI),
     "gemma4_text": Mixed(transformers.Gemma4TextConfig, transformers.Gemma4ForCausalLM, GEMMA4),
+    "gemma4_unified_text": Mixed(
+        transformers.Gemma4UnifiedTextConfig,
+        transformers.Gemma4UnifiedForCausalLM,
+        {name: GEMMA4[name] for name in GEMMA4 if "expert" not in name and "_input" not in name},
+    ),
     "llama4_text": Mixed(
         *(transformers.Llama4TextConfig, transformers.Llama4ForCausalLM, LLAMA4),
         # in transformers the temperature counts padding

@@ -53,7 +53,7 @@ LAYER_TYPES = ("ministral", "qwen2", "qwen3", "smollm3", "olmo3", "exaone4", "co
 LAYER_TYPES += ("gpt_oss", "qwen2_moe", "dots1", "vaultgemma", "exaone_moe", "granite_swa", "granitemoe_swa")
 LAYER_TYPES += ("afmoe", "mimo_v2_flash", "cohere2_moe", "laguna", "cwm", "mellum")
 # or chunks
-LAYER_TYPES += ("llama4_text", "gemma4_text")
+LAYER_TYPES += ("llama4_text", "gemma4_text", "gemma4_unified_text")
 # and with linear attention in some
 LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
 # or Mamba-2

@@ -96,6 +96,7 @@ def test_the_table_has_every_family_and_many_models():
         "bamba",
         "falcon_h1",
         "gemma4_text",
+        "gemma4_unified_text",
         "nemotron_h",
         "lfm2",
         "lfm2_moe",

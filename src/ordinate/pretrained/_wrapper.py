@@ -22,7 +22,7 @@ class Wrapper(ABC):
     """A model of texts and images around a language model, identified by its `model_type`.
 
     Must: `model_type`, `causal_lm_class`, `base_class` and `text_type`.
-    May: `text_type_fixed`, `text_defaults`, `tied`, `text_ties` and `part`, and every method.
+    May: `text_type_fixed`, `text_defaults`, `tied`, `text_ties`, `keeps_cap` and `part`, and every method.
     """
 
     model_type: ClassVar[str]
@@ -41,6 +41,8 @@ class Wrapper(ABC):
     """Whether the head is tied, where config.json does not say."""
     text_ties: ClassVar[bool] = False
     """Whether a language model whose own settings tie the head ties it, where those around it do not."""
+    keeps_cap: ClassVar[bool] = False
+    """Whether the class around the language model caps its logits as this alone does."""
     part: ClassVar[str] = "language_model"
     """The name of the language model in the names of tensors."""
 
@@ -79,7 +81,7 @@ class Wrapper(ABC):
         return None if named is None else named == self.causal_lm_class
 
     def text_shape(self, shape: Shape, text: Mapping[str, Any]) -> Shape:
-        """Return the shape of the language model inside, whose logits are neither scaled nor capped.
+        """Return the shape of the language model inside, whose logits are not scaled, nor capped unless `keeps_cap`.
 
         Args:
             shape: that of the language model alone.
@@ -90,7 +92,8 @@ class Wrapper(ABC):
         """
         must, came = f"the head of a {self.model_type} must have no bias", "got a language model whose head has one"
         need("head" not in shape.bias, must, came, "load another checkpoint")
-        return replace(shape, **PLAIN_LOGITS)
+        plain = replace(shape, **PLAIN_LOGITS)
+        return replace(plain, logit_softcap=shape.logit_softcap) if self.keeps_cap else plain
 
     def text_name(self, name: str, prefix: str) -> str | None:
         """Return the name that a tensor has in a checkpoint of the language model alone; None: it is not of it.

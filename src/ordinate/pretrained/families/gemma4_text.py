@@ -1,41 +1,19 @@
-"""Gemma 4, its language models."""
+"""Gemma 4, its language models: E2B, E4B, 26B-A4B and 31B."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ordinate.core import catalog
 from ordinate.core.checks import need, shown
 from ordinate.models.expert_options import ExpertOptions
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import PER_LAYER, TensorRule, Weight, linear_rules
-from ordinate.pretrained.full_layers import READERS, FullLayers, full_layers_of, layer_mixers, shared_keys
-from ordinate.pretrained.gemma_like import PeriGemma
-from ordinate.pretrained.grouped_rows import StackedRows
-from ordinate.pretrained.layer_type_ropes import layer_type_rope, layer_type_ropes_config
-from ordinate.pretrained.llama_like import MixerParts
-from ordinate.pretrained.sliding_windows import FULL, SLIDING, layer_windows
+from ordinate.pretrained._family import TensorRule, Weight, linear_rules
+from ordinate.pretrained.gemma4_like import Gemma4Like
 
-FULL_WIDTH, FULL_KEYS = "global_head_dim", "num_global_key_value_heads"
-"""The keys of head width and key heads of layers without a window."""
-FLAG, WINDOW = "use_bidirectional_attention", "sliding_window"
-SAME = "attention_k_eq_v"
-"""The key of whether, in layers without a window, values are the keys as projected."""
-WIDE = "use_double_wide_mlp"
-"""The key of whether the feed-forward of layers that attend to keys of earlier ones is twice as wide."""
 INPUTS, INPUT_VOCABULARY = "hidden_size_per_layer_input", "vocab_size_per_layer_input"
 """The keys of the columns of the input of a layer beside the tokens, and of its vocabulary."""
 EXPERTS, COUNT, CHOSEN, INNER = "enable_moe_block", "num_experts", "top_k_experts", "moe_intermediate_size"
 """The keys of the experts."""
-HEAD_WIDTH, KEY_HEADS = "head_dim", "num_key_value_heads"
-"""The keys of the sizes of a layer that `per_layer_config` sets here."""
-# every so many layers have no window, without layer_types
-EVERY = 6
-ROPES: Mapping[str, Any] = {
-    SLIDING: {"rope_type": "default", "rope_theta": 1e4},
-    FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
-}
-"""The RoPE of a config.json without one."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +33,11 @@ class FirstRows(TensorRule):
         return [(self.stored, tensor.shape[1])]
 
 
-class Gemma4Text(PeriGemma):
+class Gemma4Text(Gemma4Like):
     """Gemma 4: Gemma 3 with wider heads and proportional RoPE in layers without a window, and norms of values.
 
-    With `attention_k_eq_v` values of these layers are their keys; the last layers may attend to the keys and values
-    of earlier ones, each layer may read an input of its own beside the tokens (E2B, E4B), and experts may stand
-    beside the feed-forward networks (26B-A4B).
+    Each layer may read an input of its own beside the tokens (E2B, E4B), and experts may stand beside the
+    feed-forward networks (26B-A4B).
 
     Source: Gemma Team 2026, Gemma 4, https://ai.google.dev/gemma/docs/core/model_card_4.
     """
@@ -68,30 +45,13 @@ class Gemma4Text(PeriGemma):
     model_type = "gemma4_text"
     base_class = "Gemma4TextModel"
     causal_lm_class = "Gemma4ForCausalLM"
-    # transformers has no other
-    heads = ()
-    zero_centred = False
-    heads_divide_width = False
-    qk_norm = True
     expert_sizes = frozenset({COUNT, CHOSEN, INNER})
-    optional_sizes = frozenset({*expert_sizes, INPUTS, INPUT_VOCABULARY, FULL_WIDTH, FULL_KEYS})
+    input_sizes = frozenset({INPUTS, INPUT_VOCABULARY})
+    optional_sizes = Gemma4Like.optional_sizes | expert_sizes | input_sizes
     defaults: ClassVar[Mapping[str, Any]] = {
-        **{
-            name: value
-            for name, value in PeriGemma.usual.items()
-            if name not in ("query_pre_attn_scalar", "token_classification_bias")
-        },
-        "vocab_size": 262_144,
-        "num_hidden_layers": 30,
+        **Gemma4Like.usual,
         "max_position_embeddings": 131_072,
         "sliding_window": 512,
-        "final_logit_softcapping": None,
-        PER_LAYER: None,
-        FULL_WIDTH: 512,
-        FULL_KEYS: None,
-        SAME: False,
-        READERS: 0,
-        WIDE: False,
         INPUTS: 256,
         INPUT_VOCABULARY: 262_144,
         EXPERTS: False,
@@ -100,102 +60,23 @@ class Gemma4Text(PeriGemma):
         INNER: None,
     }
 
-    def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
-        # null has another meaning than a missing key: no layer has sizes of its own
-        told = {PER_LAYER: {}} if PER_LAYER in given and given[PER_LAYER] is None else {}
-        return super().read_config({**given, **told}, names)
-
-    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Add the types of the layers, of which the last has no window, and the parameters of RoPE."""
-        made, count = super().complete_config(config, names), config["num_hidden_layers"]
-        types = [SLIDING if (layer + 1) % EVERY else FULL for layer in range(count)]
-        types = types if config["layer_types"] is None else list(config["layer_types"])
-        ropes = ROPES if config["rope_parameters"] is None else config["rope_parameters"]
-        return {**made, "layer_types": [*types[:-1], *([FULL] if types else [])], "rope_parameters": ropes}
-
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        kind = config[FLAG]
-        must, came = f"a {self.model_type} is causal, with {FLAG} of null or 'vision'", f"got {shown(kind)}"
-        need(kind in (None, "vision"), must, came, "load another checkpoint")
-        full = self.full_layers(config)
-        windowed = SLIDING in config["layer_types"]
-        # without a window anywhere, these are the sizes of the model
-        own = {} if windowed else {HEAD_WIDTH: full.head_width, KEY_HEADS: full.kv_heads}
-        made = super().shape({**config, FLAG: None, **own})
-        mixers = layer_mixers(str(made.mixer_spec), made, full)
-        readers = config[READERS]
-        return replace(
-            made,
-            mixer=",".join(mixers),
-            shared_keys=shared_keys(config["layer_types"], readers) if readers else (),
-            wide_layers=tuple(range(made.layers - readers, made.layers)) if config[WIDE] else (),
-            layer_input_width=self.layer_input_width(config),
-            layer_factors=True,
-            **self.experts(config),
-        )
+        made, inputs = super().shape(config), self.layer_input_width(config)
+        return replace(made, layer_input_width=inputs, **self.experts(config))
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        must, came = f"a {self.model_type} has layer_factors", "got layer_factors=False"
-        need(shape.layer_factors, must, came, "use save_pretrained instead")
-        last = shape.layer_windows[-1]
-        must = f"the last layer of a {self.model_type} has no window, as transformers makes it so"
-        need(last is None, must, f"got sliding_windows={shape.sliding_windows}", "use save_pretrained instead")
-        plain, full = self.plain(shape), full_layers_of(shape)
-        wanted, given = layer_mixers(str(plain.mixer_spec), plain, full), shape.mixer_spec.entries
-        need(
-            [given[layer % len(given)] for layer in range(shape.layers)] == wanted,
-            f"a {self.model_type} requires the mixers {','.join(wanted)!r}",
-            f"got {shape.mixer_spec!r}",
-            "use save_pretrained instead",
-        )
-        thetas = {kind: rope["rope_theta"] for kind, rope in ROPES.items()}
-        widths = {"head_width": plain.bindable_sizes["head_width"], "full_head_width": full.head_width}
-        ropes = layer_type_ropes_config(self.model_type, shape, thetas=thetas, **widths)
-        kinds = ropes["layer_types"]
-        readers = sum(owner != layer for layer, owner in enumerate(shape.shared_keys))
-        must = f"the last layers of a {self.model_type} share the keys of the last earlier one of their type"
-        fits = not readers or shape.shared_keys == shared_keys(kinds, readers)
-        need(fits, must, f"got shared_keys={shape.shared_keys}", "use save_pretrained instead")
-        wide, those = tuple(sorted(shape.wide_layers)), tuple(range(shape.layers - readers, shape.layers))
-        must = f"in a {self.model_type} the feed-forward of the layers that share keys may be wider, in all of them"
-        need(wide in ((), those), must, f"got wide_layers={wide}", "use save_pretrained instead")
-        # a model without windows has them as its own
-        sizes = {HEAD_WIDTH: full.head_width, KEY_HEADS: full.kv_heads}
+        experts, options = self.expert_config(shape), shape.experts
+        hidden = shape.hidden if options is None else options.shared_hidden
         return {
-            **super().config(plain),
-            **ropes,
-            SAME: full.same,
-            PER_LAYER: {str(layer): sizes for layer, kind in enumerate(kinds) if kind == FULL},
-            READERS: readers,
-            WIDE: bool(wide),
+            **super().config(replace(shape, experts=None, layer_input_width=None, hidden=hidden)),
+            **experts,
             INPUTS: shape.layer_input_width or 0,
             INPUT_VOCABULARY: shape.vocabulary,
-            **self.expert_config(shape),
         }
 
-    def full_layers(self, config: Mapping[str, Any]) -> FullLayers:
-        """Return what layers without a window have; raise a ValueError for sizes of single layers."""
-        given, heads = config[PER_LAYER], config[KEY_HEADS] or config["num_attention_heads"]
-        if given is None:
-            keys = config[FULL_KEYS] if config[SAME] else None
-            return FullLayers(config[FULL_WIDTH], heads if keys is None else keys, config[SAME])
-        usual = {HEAD_WIDTH: config[HEAD_WIDTH], KEY_HEADS: heads}
-        told = {name: dict(value) for name, value in given.items() if isinstance(value, Mapping)}
-        must = f"{PER_LAYER} must set {HEAD_WIDTH} and {KEY_HEADS} of layers only"
-        layers = {str(layer) for layer in range(config["num_hidden_layers"])}
-        named = {name.lstrip("0") or "0" for name in told} <= layers and len(told) == len(given)
-        keys = {key for value in told.values() for key in value} <= {*usual}
-        whole = all(type(size) is int and size > 0 for value in told.values() for size in value.values())
-        need(named and keys and whole, must, f"got {shown(given)}", "load another checkpoint")
-        by_layer = {int(name): value for name, value in told.items()}
-        sizes = [usual | by_layer.get(layer, {}) for layer in range(config["num_hidden_layers"])]
-        kinds = list(zip(config["layer_types"], sizes, strict=True))
-        full = next(size for kind, size in reversed(kinds) if kind == FULL)
-        wanted = {FULL: full, SLIDING: usual}
-        must = f"{PER_LAYER} must give all layers without a window the same sizes, and the others those of the model"
-        fits = all(size == wanted.get(kind, size) for kind, size in kinds)
-        need(fits, must, f"got {shown(given)}", "load another checkpoint")
-        return FullLayers(full[HEAD_WIDTH], full[KEY_HEADS], config[SAME])
+    def used_sizes(self, shape: Shape) -> frozenset[str]:
+        inputs = self.input_sizes if shape.layer_input_width is not None else frozenset()
+        return super().used_sizes(shape) | inputs | (self.expert_sizes if shape.experts is not None else frozenset())
 
     def layer_input_width(self, config: Mapping[str, Any]) -> int | None:
         """Return the columns of the input of each layer beside the tokens; None: there is none."""
@@ -241,50 +122,10 @@ class Gemma4Text(PeriGemma):
         )
         need(options == own, must, f"got experts={options}", "use save_pretrained instead")
         sizes = {COUNT: options.count, CHOSEN: options.chosen, INNER: shape.hidden_width}
-        return {EXPERTS: True, **sizes, "intermediate_size": options.shared_hidden}
-
-    def used_sizes(self, shape: Shape) -> frozenset[str]:
-        inputs = {INPUTS, INPUT_VOCABULARY} if shape.layer_input_width is not None else set()
-        own = self.expert_sizes if shape.experts is not None else frozenset()
-        return own | inputs | ({FULL_WIDTH, FULL_KEYS} if self.settings.get(PER_LAYER) is None else set())
-
-    def scheme(self, config: Mapping[str, Any], head_width: int) -> str:
-        full, beside = self.full_layers(config), {**config, "rope_scaling": None}
-        ropes = {
-            kind: layer_type_rope(beside, kind, width, scaled=False, theta=None)
-            for kind, width in ((SLIDING, head_width), (FULL, full.head_width))
-            if kind in config["layer_types"]
-        }
-        if full.head_width != head_width and ropes[FULL] != "none":
-            ropes[FULL] = f"{ropes[FULL]},head_width={full.head_width}"
-        return ",".join(ropes[kind] for kind in config["layer_types"])
-
-    def scheme_config(self, shape: Shape, head_width: int) -> dict[str, Any]:
-        # written with the types of the layers, whose heads have several widths
-        return {}
-
-    def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
-        return layer_windows({**config, "use_sliding_window": True, "max_window_layers": None})
-
-    def scores(self, config: Mapping[str, Any], head_width: int) -> dict[str, float | None]:
-        return {"scale": 1.0}
-
-    def score_config(self, scores: Mapping[str, float | None], head_width: int) -> dict[str, Any]:
-        must, came = f"the mixer of a {self.model_type} has scale=1.0", f"got {scores['scale']}"
-        need(scores["scale"] == 1.0, must, came, "use save_pretrained instead")
-        return {}
-
-    def plain(self, shape: Shape) -> Shape:
-        """Return the shape of a model whose layers are all like those with a window."""
-        biased = is_biased(shape)
-        mixer = self._mixer(shape.norm_eps, {"scale": 1.0}, MixerParts(biased, biased, normed=True))
-        return replace(shape, mixer=mixer, shared_keys=(), wide_layers=())
-
-    def _mixer(self, norm_eps: float | None, scores: Mapping[str, float | None], parts: MixerParts) -> str:
-        return f"{super()._mixer(norm_eps, scores, parts)},variant.value_norm=true"
+        return {EXPERTS: True, **sizes}
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        rules = [*super().rules(shape), TensorRule("blocks.{}.factor", ("model.layers.{}.layer_scalar",))]
+        rules = super().rules(shape)
         if shape.layer_input_width is None:
             return rules
         there, here = "model.layers.{}", "blocks.{}.layer_input"
@@ -298,23 +139,6 @@ class Gemma4Text(PeriGemma):
             *linear_rules(f"{here}.narrow", f"{there}.per_layer_projection", bias=False),
             *linear_rules(f"{here}.norm", f"{there}.post_per_layer_input_norm", bias=False),
         ]
-
-    def attention_rules(self, shape: Shape) -> Sequence[TensorRule]:
-        full, heads, rules = full_layers_of(shape), shape.heads, list[TensorRule]()
-        biased = is_biased(shape)
-        width, keys = shape.bindable_sizes["head_width"], shape.heads if shape.kv_heads is None else shape.kv_heads
-        owners = shape.shared_keys or tuple(range(shape.layers))
-        for layer, window in enumerate(shape.layer_windows):
-            there, here = f"model.layers.{layer}.self_attn", f"blocks.{layer}.mixer"
-            size, count = (full.head_width, full.kv_heads) if window is None else (width, keys)
-            parts = "q" if owners[layer] != layer else "qk" if window is None and full.same else "qkv"
-            rows = [heads * size if part == "q" else count * size for part in parts]
-            for end in ("weight", "bias") if biased else ("weight",):
-                names = tuple(f"{there}.{part}_proj.{end}" for part in parts)
-                rules.append(StackedRows(f"{here}.project.{end}", names, tuple(rows)))
-            rules += linear_rules(f"{here}.out", f"{there}.o_proj", bias=biased)
-            rules += [TensorRule(f"{here}.{x}_norm.weight", (f"{there}.{x}_norm.weight",)) for x in parts[:2]]
-        return rules
 
     def feedforward_rules(self, shape: Shape, layer: str = "{}") -> Sequence[TensorRule]:
         there, here = f"model.layers.{layer}", f"blocks.{layer}.feedforward"
@@ -347,15 +171,3 @@ class Gemma4Text(PeriGemma):
             *(rule for rule in rules if not rule.ours.startswith(f"{here}.feedforward_norm")),
             *(TensorRule(f"{inner}.{ours}.weight", (f"{there}.{theirs}.weight",)) for ours, theirs in names.items()),
         ]
-
-    def ignores(self, name: str, shape: Shape) -> bool:
-        """Whether a tensor without a place here is ignored: keys and values of a layer that attends to others'."""
-        readers = [layer for layer, owner in enumerate(shape.shared_keys) if owner != layer]
-        parts = ("k_proj", "v_proj", "k_norm", "v_norm")
-        starts = tuple(f"layers.{layer}.self_attn.{part}." for layer in readers for part in parts)
-        return super().ignores(name, shape) or name.removeprefix(self.prefix).startswith(starts or ("\0",))
-
-
-def is_biased(shape: Shape) -> bool:
-    """Return whether the projections of a shape have biases, by the mixer of the first layer."""
-    return catalog.parse(shape.mixer_spec.entries[0])[1].get("variant", {}).get("bias") == "true"

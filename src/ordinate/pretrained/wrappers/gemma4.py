@@ -1,10 +1,5 @@
 """Gemma 4."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from ordinate.models.shape import Shape
 from ordinate.pretrained._wrapper import Wrapper
 
 
@@ -19,6 +14,4 @@ class Gemma4(Wrapper):
     base_class = "Gemma4Model"
     text_type = "gemma4_text"
     text_type_fixed = True
-
-    def text_shape(self, shape: Shape, text: Mapping[str, Any]) -> Shape:
-        return replace(super().text_shape(shape, text), logit_softcap=shape.logit_softcap)
+    keeps_cap = True
