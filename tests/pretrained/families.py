@@ -79,6 +79,8 @@ NEMOTRON = {name: size for name, size in LLAMA.items() if name != "num_hidden_la
 NEMOTRON |= {"head_dim": 8, "mamba_num_heads": 8, "mamba_head_dim": 8, "ssm_state_size": 6, "n_groups": 2}
 NEMOTRON |= {"n_routed_experts": 6, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40}
 LFM2 = LLAMA | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 8}
+LFM3 = LLAMA | {"num_hidden_layers": 4, "head_dim": 12, "sliding_window": 4}
+LFM3 |= {"layer_types": ["conv", "sliding_attention", "conv", "full_attention"]}
 LFM2_EXPERTS = LFM2 | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 LFM2_EXPERTS |= {"num_dense_layers": 1, "routed_scaling_factor": 1.5}
 KIMI = {name: LATENT[name] for name in (*LATENT_SIZES, "hidden_size", "intermediate_size", "max_position_embeddings")}
@@ -297,6 +299,9 @@ CASES = {
     "lfm2": LFM2,
     # biases of its convolutions change padded rows in transformers
     "lfm2, untied": LFM2 | {"conv_L_cache": 4, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False},
+    "lfm3": LFM3,
+    "lfm3, plain": LFM3
+    | {"use_sandwich_norm": False, "use_attention_gate": False, "attention_bias": True},
     "lfm2_moe": LFM2_EXPERTS,
     "lfm2_moe, plain weights": LFM2_EXPERTS
     | {"use_expert_bias": False, "norm_topk_prob": False, "num_dense_layers": 0},

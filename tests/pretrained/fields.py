@@ -574,6 +574,41 @@ MAMBA_FIELDS = {
 }
 JAMBA = LLAMA | {"num_hidden_layers": 3, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4}
 JAMBA |= {"mamba_d_state": 6}
+LFM3 = LLAMA | {"num_hidden_layers": 4, "layer_types": ["conv", S, F, "conv"], "sliding_window": 3, "head_dim": 8}
+LFM3 |= {"pad_token_id": 0}
+LFM3_FIELDS = {
+    name: values
+    for name, values in SEED_LLAMA.items()
+    if name not in ("token_classification_bias", "rms_norm_eps", "num_key_value_heads", "head_dim", *ROPE)
+} | {
+    "rope_theta": ROPE["rope_theta"],
+    "partial_rotary_factor": [OUT, 0.5],
+    "original_max_position_embeddings": [OUT, 8],
+    "max_position_embeddings": ROPE["max_position_embeddings"],
+    "rope_scaling": [OUT, None, {F: {"rope_type": "linear", "factor": 2.0}, S: {"rope_theta": 30.0}}],
+    "rope_parameters": [OUT, None, *TYPED_ROPES],
+    **PADDED,
+    "num_key_value_heads": [1, 2],
+    "head_dim": [4, 6, 12],
+    "norm_eps": EPS,
+    "rms_norm_eps": [0.1],
+    "hidden_act": [OUT, *ACTIVATIONS],
+    "tie_embedding": [OUT, True, False],
+    "conv_bias": [OUT, True, False],
+    "conv_L_cache": [OUT, 1, 2, 5],
+    "use_sandwich_norm": [OUT, True, False],
+    "use_attention_gate": [OUT, True, False],
+    "sliding_window": [OUT, 2, 5],
+    "layer_types": [
+        OUT,
+        None,
+        [F] * 4,
+        ["conv"] * 4,
+        [S, "conv", S, S],
+        [F, "conv", "conv", F],
+        ["conv", "mamba", F, S],
+    ],
+}
 LFM2 = LLAMA | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
 LFM2_FIELDS = {
     name: values
@@ -1028,6 +1063,7 @@ FIELDS = {
         },
         [LM, LM, BASE],
     ),
+    "lfm3": (LFM3, LFM3_FIELDS, [LM, LM, BASE]),
     "lfm2_moe": (
         LFM2
         | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 10}

@@ -62,6 +62,8 @@ NEMOTRON |= {"head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 5, "ssm_stat
 NEMOTRON |= {"n_routed_experts": 6, "moe_intermediate_size": 10, "moe_shared_expert_intermediate_size": 14}
 NEMOTRON |= {"layers_block_type": ["linear_attention", "moe", "linear_attention", "full_attention", "mlp"]}
 LFM2 = WORDS | HEADS | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+LFM3 = WORDS | HEADS | {"num_hidden_layers": 5, "head_dim": 8, "sliding_window": 3, "conv_L_cache": 4}
+LFM3 |= {"layer_types": ["conv", "conv", "full_attention", "conv", "sliding_attention"]}
 LFM2_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "num_dense_layers": 1}
 KIMI = WORDS | HEADS | {"num_hidden_layers": 4, "num_key_value_heads": 2}
 KIMI |= {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5}
@@ -98,6 +100,7 @@ FAMILIES = {
     "jamba": Mixed(*classes("Jamba"), JAMBA, pieces=((6, *(1,) * 5),)),
     "nemotron_h": Mixed(*classes("NemotronH"), NEMOTRON),
     "lfm2": Mixed(*classes("Lfm2"), LFM2 | {"block_multiple_of": 4}, **BIASES),
+    "lfm3": Mixed(*classes("Lfm3"), LFM3, **BIASES),
     "lfm2_moe": Mixed(*classes("Lfm2Moe"), LFM2 | LFM2_EXPERTS, **BIASES),
     "kimi_linear": Mixed(*classes("KimiLinear"), KIMI),
     "gemma4_text": Mixed(transformers.Gemma4TextConfig, transformers.Gemma4ForCausalLM, GEMMA4),

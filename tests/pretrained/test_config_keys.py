@@ -59,7 +59,7 @@ LAYER_TYPES += ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
 # or Mamba-2
 LAYER_TYPES += ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 # or gated short convolutions
-LAYER_TYPES += ("lfm2", "lfm2_moe")
+LAYER_TYPES += ("lfm2", "lfm2_moe", "lfm3")
 # or Kimi Delta Attention
 LAYER_TYPES += ("kimi_linear", "modernbert_decoder")
 # transformers refuses the others, or never ties them
@@ -105,7 +105,7 @@ def test_a_key_and_its_alias_precede_each_other_as_in_transformers(family):
     for alias, key in read.aliases.items():
         usual = getattr(kind(), key, None)
         # of lists and switches there are too few values
-        if type(usual) not in (int, type(None)):
+        if type(usual) not in (int, float, type(None)):
             continue
         low, high = 2 * (usual or 1), 4 * (usual or 1)
         given = {name: value for name, value in kind().to_dict().items() if name not in (alias, key)}

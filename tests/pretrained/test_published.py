@@ -100,6 +100,7 @@ def test_the_table_has_every_family_and_many_models():
         "nemotron_h",
         "lfm2",
         "lfm2_moe",
+        "lfm3",
         "kimi_linear",
         "llama4_text",
     }

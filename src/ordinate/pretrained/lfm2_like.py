@@ -51,7 +51,7 @@ class Lfm2Like(HybridLike[ConvolutionSizes]):
     """Decoders like LFM2: gated short convolutions in some layers, attention with QK-norm in the others.
 
     Must: as `LlamaLike`, and `usual_types`.
-    May: `earlier`.
+    May: `earlier` and `attention_names`.
     """
 
     # transformers has no other
@@ -85,6 +85,8 @@ class Lfm2Like(HybridLike[ConvolutionSizes]):
     eps_key = "norm_eps"
     norms: ClassVar[Mapping[str, str]] = {"mixer_norm": "operator_norm", "feedforward_norm": "ffn_norm"}
     final_norm = "embedding_norm"
+    attention_names: ClassVar[Mapping[str, str]] = ATTENTION_NAMES
+    """Parts of names of tensors of attention in other families, and in these."""
     gates: ClassVar[Mapping[str, FeedForwardKind]] = {"silu": "swiglu"}
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class Lfm2Like(HybridLike[ConvolutionSizes]):
         ]
 
     def attention_rules(self, shape: Shape) -> Sequence[TensorRule]:
-        return renamed_rules(super().attention_rules(shape), ATTENTION_NAMES)
+        return renamed_rules(super().attention_rules(shape), self.attention_names)
 
     def feedforward_rules(self, shape: Shape, layer: str = LAYER_PLACEHOLDER) -> Sequence[TensorRule]:
         return renamed_rules(super().feedforward_rules(shape, layer), FEEDFORWARD_NAMES)

@@ -34,11 +34,13 @@ class MixerParts:
         biased: biases of queries, keys and values, where the family need not have them.
         out_biased: a bias of the output projection.
         normed: norms of queries and keys.
+        gated: gates of the outputs of heads, where the family need not have them.
     """
 
     biased: bool = False
     out_biased: bool = False
     normed: bool = False
+    gated: bool = False
 
 
 class LlamaLike(DecoderLike):
