@@ -300,8 +300,7 @@ CASES = {
     # biases of its convolutions change padded rows in transformers
     "lfm2, untied": LFM2 | {"conv_L_cache": 4, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False},
     "lfm3": LFM3,
-    "lfm3, plain": LFM3
-    | {"use_sandwich_norm": False, "use_attention_gate": False, "attention_bias": True},
+    "lfm3, plain": LFM3 | {"use_sandwich_norm": False, "use_attention_gate": False, "attention_bias": True},
     "lfm2_moe": LFM2_EXPERTS,
     "lfm2_moe, plain weights": LFM2_EXPERTS
     | {"use_expert_bias": False, "norm_topk_prob": False, "num_dense_layers": 0},
