@@ -235,7 +235,9 @@ def run_blocks(
         shared_keys: for each layer, the layer whose keys and values it attends to; (): each attends to its own.
     """
     after: list[MixerState | None] = []
-    read, kept = {owner for layer, owner in enumerate(shared_keys) if owner != layer}, dict[int, MixerState | None]()
+    read = {owner for layer, owner in enumerate(shared_keys) if owner != layer}
+    # torch.compile cannot trace a call of dict[...]
+    kept: dict[int, MixerState | None] = {}
     for layer, block in enumerate(blocks):
         given = kept[shared_keys[layer]] if shared_keys and shared_keys[layer] != layer else None
         more = {} if given is None else {"shared": given}

@@ -351,8 +351,9 @@ class Shape:
 
     def make_block(self, layer: int) -> Block:
         """Build a layer, counted from 0."""
-        mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
+        # in this order: they draw their initial weights from one random generator
         inner = self._make_feedforward(layer)
+        mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         scales = self.dropout, self.layer_scale, cross, self.residual_scale
         made = self.block_class(layer)(mixer, inner, self.make_norm, self.width, *scales)
         if self.second_mixer_spec is not None:
