@@ -225,7 +225,7 @@ def test_keys_of_another_layer_are_given_by_the_model_only(model):
     _, kept = first.mixer(x, at)
     with pytest.raises(ValueError, match=f"{must}True"):
         first.mixer(x, at, shared=kept)
-    with pytest.raises(ValueError, match="a layer with layer_inputs needs its input; got none; run the whole model"):
+    with pytest.raises(ValueError, match="a layer with a layer_input_width needs its input; got none; run the"):
         first(x, at)
 
 

@@ -92,6 +92,9 @@ class AttentionProjections(nn.Module):
         y = self.attention(new.q, state.k, state.v, at, state.max_key_norm)
         return self.output_projection(self.gated(y, x)), state
 
+    own_keys: bool = True
+    """Whether it has keys and values of its own; otherwise it attends to those of another layer."""
+
     @property
     def head_sizes(self) -> tuple[int, int, int]:
         """Numbers of key heads, of channels of a key, and of those of a value."""

@@ -65,7 +65,7 @@ class Softmax(AttentionMixer):
         super().__init__(width, heads, kv_heads, dropout, variant)
         must, came = "encode_values needs values as wide as keys", f"got value_width={variant.value_width}"
         need(not encode_values or self.value_width == self.head_width, must, came, "leave one of them out")
-        self.encode_values, self.own_keys = encode_values, True
+        self.encode_values = encode_values
         if position_projections is not None:
             need_known("option position_projections", position_projections, get_args(PositionProjections))
         self.position_query, self.position_key = (

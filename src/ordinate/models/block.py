@@ -94,6 +94,7 @@ class Block(nn.Module):
     """Whether a norm precedes each branch, or the sum that ends it."""
     norms_outputs: ClassVar[bool] = False
     """Whether the output of each branch is normalised before it is added."""
+    factor: Tensor | None
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class Block(nn.Module):
         self.dropout = BranchDropout(dropout, residual_scale)
         self.second_mixer: Mixer[Any] | None = None
         self.layer_input: LayerInputBranch | None = None
-        self.factor: Tensor | None = None
+        self.register_buffer("factor", None)
 
     def add_mixer(self, mixer: Mixer[Any]) -> None:
         """Give the layer a second mixer, whose output is added to that of the first."""
@@ -134,8 +135,7 @@ class Block(nn.Module):
 
     def add_factor(self) -> None:
         """Give the layer a number, 1 at first, that its output is multiplied by, and that no gradient trains."""
-        del self.factor
-        self.register_buffer("factor", torch.ones(1))
+        self.factor = torch.ones(1)
 
     @property
     def mixers(self) -> tuple[Mixer[Any], ...]:
@@ -156,10 +156,10 @@ class Block(nn.Module):
         return mixed + added, PairState(first, second)
 
     def mixer_branch(
-        self, x: Tokens, at: Placed, state: MixerState | None = None
+        self, x: Tokens, at: Placed, state: MixerState | None = None, shared: MixerState | None = None
     ) -> tuple[Tokens, MixerState | None]:
-        """Output of the mixer branch, and the new state of the mixer."""
-        mixed, state = self.mix(self.mixer_norm(x), at, state)
+        """Output of the mixer branch, and the new state of the mixer; `shared`: as in `forward`."""
+        mixed, state = self.mix(self.mixer_norm(x), at, state, shared)
         return self.dropout(self.mixer_scale(mixed)), state
 
     def feedforward_branch(self, x: Tokens) -> Tokens:
@@ -195,6 +195,20 @@ class Block(nn.Module):
             shared: keys and values of an earlier layer, for a mixer that has none of its own.
             layer_input: input of the layer beside the tokens, with `add_layer_input`.
         """
+        x, state = self.branches(x, at, state, cross_input, shared)
+        if self.layer_input is not None:
+            x = x + self.dropout(self.layer_input(x, layer_input))
+        return (x if self.factor is None else x * self.factor), state
+
+    def branches(
+        self,
+        x: Tokens,
+        at: Placed,
+        state: MixerState | None,
+        cross_input: CrossAttentionInput | None,
+        shared: MixerState | None,
+    ) -> tuple[Tokens, MixerState | None]:
+        """Apply the mixer, the cross-attention and the feed-forward; arguments are those of `forward`."""
         x, read = self.before_branch(self.mixer_norm, x)
         mixed, state = self.mix(read, at, state, shared)
         x = self.after_branch(self.mixer_norm, x, self.mixer_out_norm(self.mixer_scale(mixed)))
@@ -205,13 +219,7 @@ class Block(nn.Module):
             x, read = self.before_branch(self.feedforward_norm, x)
             fed = self.feedforward_out_norm(self.feedforward_scale(self.feedforward(read)))
             x = self.after_branch(self.feedforward_norm, x, fed)
-        return self.finished(x, layer_input), state
-
-    def finished(self, x: Tokens, layer_input: LayerInput | None) -> Tokens:
-        """Add the branch that reads the input of the layer, and multiply by its number, if it has these."""
-        if self.layer_input is not None:
-            x = x + self.dropout(self.layer_input(x, layer_input))
-        return x if self.factor is None else x * self.factor
+        return x, state
 
 
 def _no_norm(width: int) -> nn.Module:
@@ -311,22 +319,19 @@ class ParallelBlock(Block):
     Source: Black et al. 2022, GPT-NeoX-20B, section 2.1.2, https://arxiv.org/abs/2204.06745.
     """
 
-    def forward(
+    def branches(
         self,
         x: Tokens,
         at: Placed,
-        state: MixerState | None = None,
-        cross_input: CrossAttentionInput | None = None,
-        *,
-        shared: MixerState | None = None,
-        layer_input: LayerInput | None = None,
+        state: MixerState | None,
+        cross_input: CrossAttentionInput | None,
+        shared: MixerState | None,
     ) -> tuple[Tokens, MixerState | None]:
-        """Apply the layer; see `Block.forward`."""
-        mixed, state = self.mix(self.mixer_norm(x), at, state, shared)
-        mixed = self.dropout(self.mixer_scale(mixed))
+        """Apply the branches; see `Block.branches`."""
+        mixed, state = self.mixer_branch(x, at, state, shared)
         if cross_input is not None:
             mixed = mixed + self.dropout(cross_input.attend(self.cross, self.cross_norm(x)))
-        return self.finished(x + mixed + self.feedforward_branch(x), layer_input), state
+        return x + mixed + self.feedforward_branch(x), state
 
 
 class SharedNormParallelBlock(Block):
@@ -350,24 +355,22 @@ class SharedNormParallelBlock(Block):
         self.cross_norm: nn.Module = nn.Identity()
         self.feedforward_norm: nn.Module = nn.Identity()
 
-    def forward(
+    def branches(
         self,
         x: Tokens,
         at: Placed,
-        state: MixerState | None = None,
-        cross_input: CrossAttentionInput | None = None,
-        *,
-        shared: MixerState | None = None,
-        layer_input: LayerInput | None = None,
+        state: MixerState | None,
+        cross_input: CrossAttentionInput | None,
+        shared: MixerState | None,
     ) -> tuple[Tokens, MixerState | None]:
-        """Apply the layer; see `Block.forward`."""
+        """Apply the branches; see `Block.branches`."""
         normed = self.mixer_norm(x)
         mixed, state = self.mix(normed, at, state, shared)
         if cross_input is not None:
             mixed = mixed + cross_input.attend(self.cross, normed)
         fed = self.feedforward_scale(cast(nn.Module, self.feedforward)(normed))
         mixed = self.mixer_scale(mixed)
-        return self.finished(x + self.dropout(mixed) + self.dropout(fed), layer_input), state
+        return x + self.dropout(mixed) + self.dropout(fed), state
 
 
 BLOCK_CLASSES: dict[NormPosition, type[Block]] = {

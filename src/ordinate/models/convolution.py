@@ -81,14 +81,14 @@ class ConvolvedBlock(PostBlock):
         super().__init__(mixer, feedforward, norm, width, *rest)
         self.convolution, self.convolution_norm = convolution, norm(width)
 
-    def forward(
+    def branches(
         self,
         x: Tokens,
         at: Placed,
-        state: MixerState | None = None,
-        cross_input: CrossAttentionInput | None = None,
-        **given: Any,
+        state: MixerState | None,
+        cross_input: CrossAttentionInput | None,
+        shared: MixerState | None,
     ) -> tuple[Tokens, MixerState | None]:
-        """Apply the layer and the convolution; see `Block.forward`."""
-        y, state = super().forward(x, at, state, cross_input, **given)
+        """Apply the branches of the layer and the convolution; see `Block.branches`."""
+        y, state = super().branches(x, at, state, cross_input, shared)
         return self.after_branch(self.convolution_norm, y, self.convolution(x, at.where)), state

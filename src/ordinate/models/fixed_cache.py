@@ -12,6 +12,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Ids, Keys, Values
 from ordinate.mixers._mixer import KVCache, MixerState
+from ordinate.mixers._projections import AttentionMixer
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
@@ -131,7 +132,7 @@ def check_fixed_size(model: Decoder, prefix: Cache | None = None) -> None:
             found.append(f"layer {layer} has the mixer {type(mixers[0]).__name__}")
         elif window is not None:
             found.append(f"layer {layer} has a window of {window} tokens")
-        elif not getattr(mixers[0], "own_keys", True):
+        elif not cast(AttentionMixer, mixers[0]).own_keys:
             found.append(f"layer {layer} has the keys of another layer")
         elif isinstance(block.feedforward, Experts | NormedExperts):
             found.append(f"layer {layer} has experts, whose numbers of tokens vary")

@@ -72,7 +72,7 @@ class LayerInputBranch(nn.Module):
     def forward(self, x: Tokens, given: LayerInput | None) -> Tokens:
         """Return the output of the branch; raise a ValueError without an input of the layer."""
         if given is None:
-            raise ValueError("a layer with layer_inputs needs its input; got none; run the whole model")
+            raise ValueError("a layer with a layer_input_width needs its input; got none; run the whole model")
         return self.norm(self.narrow(self.activation(self.widen(x)) * given))
 
 

@@ -124,9 +124,9 @@ class Shape:
         mixer_only_layers: layers, counted from 0, without a feed-forward, where the others have one (Nemotron-H).
         shared_layers: for each layer the number, counted from 0, of the layer whose parameters it has: its own, or
             that of an earlier layer, `(0, 0, 0)` (ALBERT); (): all have their own. See `SharedLayers`.
-        shared_keys: for each layer the number of the layer whose keys and values it attends to: its own, or that of
-            an earlier layer with the same kind of heads (Gemma 4); (): all have their own. Of decoders only, as are
-            the next three.
+        shared_keys: KV sharing across layers (Gemma 4; Brandon et al. 2024, https://arxiv.org/abs/2405.12981): for
+            each layer the number of the layer whose keys and values it attends to, its own or that of an earlier
+            layer with the same kind of heads; (): all have their own. Of decoders only, as are the next three.
         wide_layers: layers, counted from 0, whose feed-forward network has twice the hidden width; of experts that
             beside them.
         layer_input_width: columns of an input of each layer beside the tokens: see `LayerInputs`; None: it has none.

@@ -100,14 +100,7 @@ class Gemma4Like(PeriGemma):
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        must, came = f"a {self.model_type} has layer_factors", "got layer_factors=False"
-        need(shape.layer_factors, must, came, "use save_pretrained instead")
-        must = f"a {self.model_type} has no experts and no layer_input_width"
-        bare, came = shape.experts is None and shape.layer_input_width is None, f"got experts={shape.experts}"
-        need(bare, must, f"{came}, layer_input_width={shape.layer_input_width}", "use save_pretrained instead")
-        last = shape.layer_windows[-1]
-        must = f"the last layer of a {self.model_type} has no window, as transformers makes it so"
-        need(last is None, must, f"got sliding_windows={shape.sliding_windows}", "use save_pretrained instead")
+        self._check_layers(shape)
         plain, full = self.plain(shape), full_layers_of(shape)
         wanted, given = layer_mixers(str(plain.mixer_spec), plain, full), shape.mixer_spec.entries
         need(
@@ -120,13 +113,6 @@ class Gemma4Like(PeriGemma):
         widths = {"head_width": plain.bindable_sizes["head_width"], "full_head_width": full.head_width}
         ropes = layer_type_ropes_config(self.model_type, shape, thetas=thetas, **widths)
         kinds = ropes["layer_types"]
-        readers = sum(owner != layer for layer, owner in enumerate(shape.shared_keys))
-        must = f"the last layers of a {self.model_type} share the keys of the last earlier one of their type"
-        fits = not readers or shape.shared_keys == shared_keys(kinds, readers)
-        need(fits, must, f"got shared_keys={shape.shared_keys}", "use save_pretrained instead")
-        wide, those = tuple(sorted(shape.wide_layers)), tuple(range(shape.layers - readers, shape.layers))
-        must = f"in a {self.model_type} the feed-forward of the layers that share keys may be wider, in all of them"
-        need(wide in ((), those), must, f"got wide_layers={wide}", "use save_pretrained instead")
         # a model without windows has them as its own
         sizes = {HEAD_WIDTH: full.head_width, KEY_HEADS: full.kv_heads}
         return {
@@ -134,9 +120,30 @@ class Gemma4Like(PeriGemma):
             **ropes,
             SAME: full.same,
             PER_LAYER: {str(layer): sizes for layer, kind in enumerate(kinds) if kind == FULL},
-            READERS: readers,
-            WIDE: bool(wide),
+            **self._reader_config(shape, kinds),
         }
+
+    def _check_layers(self, shape: Shape) -> None:
+        """Raise a ValueError unless the family has such layers."""
+        must, came = f"a {self.model_type} has layer_factors", "got layer_factors=False"
+        need(shape.layer_factors, must, came, "use save_pretrained instead")
+        must = f"a {self.model_type} has no experts and no layer_input_width"
+        bare, came = shape.experts is None and shape.layer_input_width is None, f"got experts={shape.experts}"
+        need(bare, must, f"{came}, layer_input_width={shape.layer_input_width}", "use save_pretrained instead")
+        must = f"the last layer of a {self.model_type} has no window, as transformers makes it so"
+        came = f"got sliding_windows={shape.sliding_windows}"
+        need(shape.layer_windows[-1] is None, must, came, "use save_pretrained instead")
+
+    def _reader_config(self, shape: Shape, kinds: Sequence[str]) -> dict[str, Any]:
+        """Return the config.json keys of layers that attend to keys of others; raise a ValueError for other ones."""
+        readers = sum(owner != layer for layer, owner in enumerate(shape.shared_keys))
+        must = f"the last layers of a {self.model_type} share the keys of the last earlier one of their type"
+        fits = not readers or shape.shared_keys == shared_keys(kinds, readers)
+        need(fits, must, f"got shared_keys={shape.shared_keys}", "use save_pretrained instead")
+        wide, those = tuple(sorted(shape.wide_layers)), tuple(range(shape.layers - readers, shape.layers))
+        must = f"in a {self.model_type} the feed-forward of the layers that share keys may be wider, in all of them"
+        need(wide in ((), those), must, f"got wide_layers={wide}", "use save_pretrained instead")
+        return {READERS: readers, WIDE: bool(wide)}
 
     def used_sizes(self, shape: Shape) -> frozenset[str]:
         return frozenset({FULL_WIDTH, FULL_KEYS} if self.settings.get(PER_LAYER) is None else ())

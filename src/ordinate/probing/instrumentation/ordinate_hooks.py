@@ -154,9 +154,9 @@ class HookedOrdinateModel(ModelAdapter):
     def projection(self, layer: int) -> Projection:
         self._need_attention([layer])
         block = self.blocks[layer]
-        if not getattr(block.mixer, "own_keys", True):
-            raise NotApplicable(f"layer {layer} has no keys and values of its own")
         mixer = cast(AttentionProjections, block.mixer)
+        if not mixer.own_keys:
+            raise NotApplicable(f"layer {layer} has no keys and values of its own")
         like = mixer.project.weight.detach().new_zeros(self._facts.width)
         post = self.stack.shape.layer_norm_positions[layer] == "post"
         without = post or isinstance(block.mixer_norm, nn.Identity)
